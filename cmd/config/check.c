@@ -6,6 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/io.h"
 #include "cmd/config/build.h"
 
 /* ---- messages ---- */
@@ -231,6 +232,14 @@ static enum ax_status check_refused_value(struct ax_config_build *b,
                              got, v.note);
 }
 
+static enum ax_status expand_home(struct ax_yaml_node *node) {
+    char *full;
+    AX_TRY(ax_path_expand(&full, node->text));
+    ax_free(node->text);
+    node->text = full;
+    return AX_OK;
+}
+
 static enum ax_status check_value(struct ax_config_build *b, const struct ax_config_key *key,
                                   const char *path, struct ax_yaml_node *node) {
     if (node->kind == AX_YAML_NULL)
@@ -247,6 +256,8 @@ static enum ax_status check_value(struct ax_config_build *b, const struct ax_con
          !ax_config_in_range(ax_config_range_of(key), node->number))) {
         return ax_config_type_problem(b, key, key->types, path, node);
     }
+    if ((key->types & AX_T_HOME) && node->kind == AX_YAML_STRING)
+        AX_TRY(expand_home(node));
     if (node->kind == AX_YAML_BOOL) /* again, for `0` and "no", which have become flags */
         AX_TRY(check_refused_value(b, key, path, node, &refused));
     if (node->kind == AX_YAML_MAP && has_rows(path))

@@ -19,7 +19,7 @@ static enum ax_status value_text(const char *path, const char *text, struct ax_b
     const struct ax_config_key *key = ax_config_find(path);
     bool bare = strcmp(text, "null") != 0 && strcmp(text, "~") != 0 && text[0] != '\0' &&
                 text[0] != '"' && text[0] != '\'';
-    if (key != NULL && key->types == AX_T_STR && bare)
+    if (key != NULL && (key->types & ~(unsigned)AX_T_HOME) == AX_T_STR && bare)
         return ax_config_put_json(out, text);
     return ax_buf_puts(out, text);
 }
@@ -132,42 +132,8 @@ static enum ax_status put_warmup(struct ax_config *cfg) {
     return ax_yaml_unset(&cfg->doc, "warmup_steps");
 }
 
-static enum ax_status expand_home(struct ax_config *cfg, const char *path) {
-    struct ax_yaml_node *node = ax_config_lookup(cfg, path);
-    char *full;
-    if (node == NULL || node->kind != AX_YAML_STRING)
-        return AX_OK;
-    AX_TRY(ax_path_expand(&full, node->text));
-    ax_free(node->text);
-    node->text = full;
-    return AX_OK;
-}
-
-/* "~/x" → HOME/x in paths, as shells have it: nobody has a folder of the name "~". */
-static enum ax_status expand_homes(struct ax_config *cfg) {
-    static const char *const paths[] = {
-        "base_model",          "base_model_config",     "tokenizer_config",
-        "chat_template_jinja", "lora_model_dir",        "kd_teacher",
-        "judge.api_key_file",  "serve.api_key_file",    "kd_server.api_key_file",
-        "output_dir",          "dataset_prepared_path", "resume_from_checkpoint",
-        "deepspeed",           "ppo.reward_model_path"};
-    static const char *const lists[] = {"datasets", "test_datasets", "pretraining_dataset"};
-    static const char *const of_entry[] = {"path", "chat_template_jinja"};
-    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
-        AX_TRY(expand_home(cfg, paths[i]));
-    for (size_t l = 0; l < sizeof lists / sizeof *lists; l++)
-        for (size_t i = 0; i < ax_config_count(cfg, "%s", lists[l]); i++)
-            for (size_t k = 0; k < sizeof of_entry / sizeof *of_entry; k++) {
-                char path[64];
-                snprintf(path, sizeof path, "%s.%zu.%s", lists[l], i, of_entry[k]);
-                AX_TRY(expand_home(cfg, path));
-            }
-    return AX_OK;
-}
-
 static enum ax_status derive_values(struct ax_config_build *b) {
     struct ax_config *cfg = b->cfg;
-    AX_TRY(expand_homes(cfg));
     AX_TRY(put_accumulation(cfg));
     AX_TRY(put_warmup(cfg));
     for (size_t i = 0; i < ax_config_n_derived; i++) {

@@ -26,7 +26,9 @@ enum {
     AX_T_STR = 8,
     AX_T_LIST = 16,
     AX_T_MAP = 32,
-    AX_T_ANY = 64, /* passed through as written */
+    AX_T_ANY = 64,   /* passed through as written */
+    AX_T_HOME = 128, /* "~/" at the start of a string is HOME, as in shells */
+    AX_T_PATH = AX_T_STR | AX_T_HOME,
     AX_T_SCALAR = AX_T_BOOL | AX_T_INT | AX_T_NUM | AX_T_STR
 };
 

@@ -4,10 +4,11 @@
 #include "cmd/train/setup.h"
 
 const struct ax_config_key ax_config_keys_model[] = {
-    AX_KEY("base_model", AX_T_STR,
+    AX_KEY("base_model", AX_T_PATH,
            "The model to train: a folder, a GGUF file, or a hub id (org/name).", AX_FIXED,
            AX_INTO(AX_FIELD(struct ax_train_setup, base_name))),
-    AX_KEY("base_model_config", AX_T_STR, "Where to read config.json from, if not from base_model.",
+    AX_KEY("base_model_config", AX_T_PATH,
+           "Where to read config.json from, if not from base_model.",
            AX_INTO(AX_FIELD(struct ax_train_setup, config_name))),
     AX_KEY(
         "model_type", AX_T_STR,
@@ -61,7 +62,7 @@ const struct ax_config_key ax_config_keys_model[] = {
     {0}};
 
 const struct ax_config_key ax_config_keys_tokenizer[] = {
-    AX_KEY("tokenizer_config", AX_T_STR, "Folder or hub id of the tokenizer, if not base_model.",
+    AX_KEY("tokenizer_config", AX_T_PATH, "Folder or hub id of the tokenizer, if not base_model.",
            AX_INTO(AX_FIELD(struct ax_token_keys, folder))),
     AX_KEY("tokenizer_use_mistral_common", AX_T_BOOL,
            "Tokenize and write chats as mistral-common does, by Mistral's own file if the model "
@@ -95,7 +96,7 @@ const struct ax_config_key ax_config_keys_tokenizer[] = {
            .choices = "tokenizer_default|tokenizer_default_fallback_*|jinja|@templates|command_a|"
                       "command_a_tool_use|command_a_rag|phi_4",
            AX_INTO(AX_FIELD(struct ax_template_keys, name))),
-    AX_KEY("chat_template_jinja", AX_T_STR,
+    AX_KEY("chat_template_jinja", AX_T_PATH,
            "A Jinja template, or a file that contains one; implies chat_template: jinja.",
            AX_INTO(AX_FIELD(struct ax_template_keys, jinja))),
     AX_KEY("chat_template_kwargs", AX_T_OPTIONS, "Variables passed to the chat template.",
@@ -117,7 +118,7 @@ const struct ax_config_key ax_config_keys_tokenizer[] = {
 
 const struct ax_config_key ax_config_keys_datasets[] = {
     AX_KEY("datasets", AX_T_MAPS, "The training sets."),
-    AX_KEY("datasets[].path", AX_T_STR,
+    AX_KEY("datasets[].path", AX_T_PATH,
            "A file, a folder, a glob, - for standard input, or a hub id (org/name).",
            AX_INTO(AX_FIELD(struct ax_rows_options, path))),
     AX_KEY("datasets[].type", AX_T_STR | AX_T_MAP,
@@ -211,7 +212,7 @@ const struct ax_config_key ax_config_keys_datasets[] = {
     AX_KEY("datasets[].chat_template", AX_T_STR,
            "Chat template of this data set; the top-level one if unset.",
            AX_INTO(AX_FIELD(struct ax_template_keys, name))),
-    AX_KEY("datasets[].chat_template_jinja", AX_T_STR,
+    AX_KEY("datasets[].chat_template_jinja", AX_T_PATH,
            "Jinja template of this data set, or a file that contains it.",
            AX_INTO(AX_FIELD(struct ax_template_keys, jinja))),
     AX_KEY("datasets[].field_chosen", AX_T_STR, "Column with the preferred answer.",
@@ -342,7 +343,7 @@ const struct ax_config_key ax_config_keys_datasets[] = {
            "Drop records whose tokens equal those of an earlier one, and evaluation records that "
            "are also trained on.",
            .dflt = "false", AX_INTO(AX_FIELD(struct ax_corpus_options, deduplicate))),
-    AX_KEY("dataset_prepared_path", AX_T_STR, "Folder for the cache of prepared data.",
+    AX_KEY("dataset_prepared_path", AX_T_PATH, "Folder for the cache of prepared data.",
            AX_INTO(AX_FIELD(struct ax_train_setup, prepared),
                    AX_FIELD(struct ax_prepared_options, cache))),
     AX_KEY("dataset_shard_num", AX_T_COUNT,

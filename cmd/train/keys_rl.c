@@ -178,7 +178,7 @@ const struct ax_config_key ax_config_keys_rl[] = {
            "axtrain's own key."),
     AX_KEY("judge.model", AX_T_STR, "The judge's name there; if unset, the first of its models.",
            .when = REWARDED, JUDGE(model)),
-    AX_KEY("judge.api_key_file", AX_T_STR,
+    AX_KEY("judge.api_key_file", AX_T_PATH,
            "File whose only line is the key that requests have; if unset, the key is in the "
            "variable AXTRAIN_API_KEY, or there is none.",
            .when = REWARDED),
@@ -320,7 +320,7 @@ const struct ax_config_key ax_config_keys_rl[] = {
     AX_KEY("ppo", AX_T_MAP, "Options of PPO, with TRL's names. axtrain's own keys.",
            .when = "rl == ppo"),
     AX_KEY(
-        "ppo.reward_model_path", AX_T_STR,
+        "ppo.reward_model_path", AX_T_PATH,
         "Reward model whose score an answer gets, beside trl.reward_funcs; the value model starts "
         "from it if it has the same tokens.",
         AX_INTO(AX_FIELD(struct ax_reward_keys, model))),
@@ -363,7 +363,7 @@ const struct ax_config_key ax_config_keys_rl[] = {
 
 const struct ax_config_key ax_config_keys_kd[] = {
     AX_KEY(
-        "kd_teacher", AX_T_STR,
+        "kd_teacher", AX_T_PATH,
         "Teacher whose distribution of each token the model is trained to follow: a folder, GGUF "
         "file or hub id, an adapter's folder, or the URL of a server; it needs the same "
         "vocabulary, unless texts are compared. "
@@ -422,7 +422,7 @@ const struct ax_config_key ax_config_keys_kd[] = {
     AX_KEY("kd_server.model", AX_T_STR,
            "The teacher's name there; if unset, the first of its models.", .when = "kd_teacher",
            ASKS(model)),
-    AX_KEY("kd_server.api_key_file", AX_T_STR,
+    AX_KEY("kd_server.api_key_file", AX_T_PATH,
            "File whose only line is the key that requests have; if unset, the key is in the "
            "variable AXTRAIN_API_KEY, or there is none.",
            .when = "kd_teacher", ASKS(key_file)),
@@ -564,7 +564,7 @@ const struct ax_config_key ax_config_keys_mesh[] = {
            .choices = "FULL_STATE_DICT|SHARDED_STATE_DICT|LOCAL_STATE_DICT", SAVES),
     AX_KEY("fsdp_config.final_state_dict_type", AX_T_STR, "Same, for the end of training.",
            .choices = "FULL_STATE_DICT|SHARDED_STATE_DICT|LOCAL_STATE_DICT", SAVES),
-    AX_KEY("deepspeed", AX_T_STR | AX_T_OPTIONS, "DeepSpeed settings: a JSON file or a map.",
+    AX_KEY("deepspeed", AX_T_PATH | AX_T_OPTIONS, "DeepSpeed settings: a JSON file or a map.",
            AX_ROUGHLY("only the ZeRO stage is used; without the file, from its name")),
     AX_KEY("zero_stage", AX_T_COUNT,
            "What ranks that shard weights keep between uses: 3 (ZeRO-3) nothing; 2 the weights, "

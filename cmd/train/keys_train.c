@@ -206,7 +206,7 @@ const struct ax_config_key ax_config_keys_serve[] = {
     AX_KEY("serve.host", AX_T_STR,
            "Address to listen on; others than this machine's own need a key.", .dflt = "127.0.0.1",
            .when = "serve", SERVE(o.host)),
-    AX_KEY("serve.api_key_file", AX_T_STR,
+    AX_KEY("serve.api_key_file", AX_T_PATH,
            "File whose only line is the key that requests must have.", .when = "serve",
            SERVE(o.key_file)),
     AX_KEY("serve.name", AX_T_STR,
@@ -226,7 +226,7 @@ const struct ax_config_key ax_config_keys_serve[] = {
     {0}};
 
 const struct ax_config_key ax_config_keys_save[] = {
-    AX_KEY("output_dir", AX_T_STR, "Folder for checkpoints, logs and the trained model.",
+    AX_KEY("output_dir", AX_T_PATH, "Folder for checkpoints, logs and the trained model.",
            .dflt = "./model-out", AX_RUN(save.output_dir)),
     AX_KEY("save_strategy", AX_T_STR,
            "When to save; every epoch unless save_steps or saves_per_epoch is set; with steps and "
@@ -245,7 +245,7 @@ const struct ax_config_key ax_config_keys_save[] = {
            .dflt = "false", AX_RUN(save.only_model)),
     AX_KEY("save_safetensors", AX_T_BOOL, "Save as safetensors, the only supported format.",
            .dflt = "true"),
-    AX_KEY("resume_from_checkpoint", AX_T_BOOL | AX_T_STR,
+    AX_KEY("resume_from_checkpoint", AX_T_BOOL | AX_T_PATH,
            "Checkpoint folder to resume from; auto or true for the newest in output_dir; "
            "latest-good skips damaged ones.",
            AX_INTO(AX_FIELD(struct ax_run_keys, resume))),
@@ -398,7 +398,7 @@ const struct ax_config_key ax_config_keys_adapter[] = {
            "Options of the 4-bit base: bnb_4bit_use_double_quant, bnb_4bit_quant_type.",
            .when = "adapter == qlora", AX_FIXED,
            AX_INTO(AX_FIELD(struct ax_adapter_keys, packing))),
-    AX_KEY("lora_model_dir", AX_T_STR,
+    AX_KEY("lora_model_dir", AX_T_PATH,
            "Adapter to continue training or to merge: a PEFT folder or a hub id.", AX_FIXED,
            AX_INTO(AX_FIELD(struct ax_adapter_keys, start))),
     AX_KEY("lora_r", AX_T_COUNT, "Rank of the adapter.", .when = "adapter", AX_FIXED,
