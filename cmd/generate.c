@@ -298,12 +298,20 @@ static enum ax_status print_best(struct generate *g) {
 
 /* ---- from options to sequences ---- */
 
+static enum ax_status refuse_longest(const struct ax_prompts *prompts, int64_t positions) {
+    char row[48] = "";
+    for (int64_t i = 0; prompts->rows > 1 && !row[0]; i++)
+        if (prompts->list[i].n == prompts->longest)
+            snprintf(row, sizeof row, ", row %lld (from 0),", (long long)prompts->list[i].row);
+    return ax_error(AX_ERR_DATA,
+                    "the longest prompt%s has %lld tokens, but the model has only %lld positions",
+                    row, (long long)prompts->longest, (long long)positions);
+}
+
 static enum ax_status choose_length(struct generate *g) {
     const int64_t positions = g->model.arch.max_positions;
     if (g->prompts.longest >= positions)
-        return ax_error(AX_ERR_DATA,
-                        "the longest prompt has %lld tokens, but the model has only %lld positions",
-                        (long long)g->prompts.longest, (long long)positions);
+        return refuse_longest(&g->prompts, positions);
     g->max_new = g->model.max_new > 0 ? g->model.max_new : MAX_NEW_DEFAULT;
     g->max_new = g->max_new < positions ? g->max_new : positions - 1;
     return AX_OK;
