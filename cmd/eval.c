@@ -8,6 +8,7 @@
 
 #include "base/io.h"
 #include "base/log.h"
+#include "ckpt/state/checkpoint.h"
 #include "cmd/args/args.h"
 #include "cmd/commands.h"
 #include "cmd/harness/harness.h"
@@ -354,7 +355,7 @@ static enum ax_status choose_dtype(struct ax_eval *e, char **own) {
         return AX_OK;
     e->dtype_name = "float32";
     dir = name_ends ? name_ends + 1 : dir;
-    AX_TRY(ax_path_join(&path, dir, "run.json"));
+    AX_TRY(ax_path_join(&path, dir, AX_RUN_FILE));
     enum ax_status st = ax_path_exists(path) ? ax_json_load(&run, path, MAX_RUN) : AX_OK;
     if (st == AX_OK && run.root)
         dtype = json_string_value(json_object_get(run.root, "compute_dtype"));

@@ -18,6 +18,7 @@
 
 #define AX_CHECKPOINT_FORMAT   1
 #define AX_CHECKPOINT_MANIFEST "state/manifest.json"
+#define AX_RUN_FILE            "run.json" /* in the folder of a run, from its start: what it is */
 
 /* ---- writing ---- */
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/io.h"
+#include "ckpt/state/checkpoint.h"
 #include "cmd/report/report.h"
 #include "optim/losses/figures.h"
 
@@ -383,7 +384,7 @@ enum ax_status ax_report_read(struct ax_report_run *run, const char *folder) {
     AX_TRY(read_file(run, "eval.jsonl", read_answers));
     AX_TRY(read_file(run, "samples.jsonl", read_answers));
     AX_TRY(read_file(run, "timeline.json", read_timeline));
-    AX_TRY(read_file(run, "run.json", read_about));
+    AX_TRY(read_file(run, AX_RUN_FILE, read_about));
     name_accuracies(run);
     return AX_OK;
 }

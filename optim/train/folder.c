@@ -298,7 +298,7 @@ static enum ax_status write_about(const struct ax_train *t, const struct ax_step
     AX_TRY_GOTO(ax_plan_make(plan, &t->runtime, o->arch, so), st, done);
     AX_TRY_GOTO(add_memory(about, &t->fit, plan->parameters, so), st, done);
     AX_TRY_GOTO(ax_json_dump(about, &text, &len), st, done);
-    AX_TRY_GOTO(ax_path_join(&path, o->save.output_dir, "run.json"), st, done);
+    AX_TRY_GOTO(ax_path_join(&path, o->save.output_dir, AX_RUN_FILE), st, done);
     st = ax_write_file_atomic(path, text, len);
 done:
     json_decref(about);

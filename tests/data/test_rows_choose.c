@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "data/records/rows/find.h"
+#include "data/records/rows/pattern.h"
 #include "tests/data/scratch.h"
 
 static void patterns(void **state) {
@@ -221,10 +222,23 @@ static void patterns_on_the_disk(void **state) {
                  AX_ERR_DATA, "data_files: no such file: ");
 }
 
+/* A run that writes below its data reads the same files when it resumes. */
+static void runs_are_no_data(void **state) {
+    (void)state;
+    make_folder("deep/out/checkpoint-2");
+    put_text("deep/out/run.json", "{}");
+    put_text("deep/out/metrics.jsonl", "{}");
+    put_text("deep/out/checkpoint-2/trainer.json", "{}");
+    finds("deep", "**/*.json", "a.json x/b.json x/y/c.json ");
+    finds("deep", NULL, "a.json x/b.json x/y/c.json x/y/d.txt ");
+    finds("deep/out", NULL, "out/checkpoint-2/trainer.json out/metrics.jsonl out/run.json ");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(patterns),
         cmocka_unit_test(patterns_on_the_disk),
+        cmocka_unit_test(runs_are_no_data),
         cmocka_unit_test(cards),
         cmocka_unit_test(names),
         cmocka_unit_test(long_split_names),

@@ -8,6 +8,7 @@
 #include "base/net/http.h"
 #include "ckpt/hub/hub.h"
 #include "data/records/rows/find.h"
+#include "data/records/rows/pattern.h"
 
 static void check(bool holds) {
     if (!holds)

@@ -11,81 +11,8 @@
 #include "base/dir.h"
 #include "base/io.h"
 #include "base/mem.h"
-
-/* ---- patterns of names ---- */
-
-/* Patterns over paths. Backtracks only to the last * and the last **, so time ≤ pattern × path. */
-
-/* [a-c] or [!a-c] at `p`: sets *end after it. False for an unterminated set: then [ is literal. */
-static bool match_set(const char *p, char c, const char **end, bool *in) {
-    const bool negate = p[1] == '!' || p[1] == '^';
-    const char *s = p + 1 + negate;
-    *in = false;
-    for (const char *first = s; *s && (*s != ']' || s == first); s++) {
-        if (s[1] == '-' && s[2] && s[2] != ']') {
-            *in = *in || (c >= s[0] && c <= s[2]);
-            s += 2;
-        } else {
-            *in = *in || c == *s;
-        }
-    }
-    if (*s != ']')
-        return false;
-    *end = s + 1;
-    *in = *in != negate && c != '/';
-    return true;
-}
-
-/* Matches one character of the path with one of the pattern, and moves *pattern past it. */
-static bool match_one(const char **pattern, char c) {
-    const char *p = *pattern;
-    const char *end;
-    bool in;
-    if (*p == '[' && match_set(p, c, &end, &in)) {
-        *pattern = end;
-        return in;
-    }
-    *pattern = p + 1;
-    return *p == '?' ? c != '/' : *p == c;
-}
-
-bool ax_path_match(const char *pattern, const char *path) {
-    const char *star = NULL, *star_at = NULL;   /* after the last *, and the position it reached */
-    const char *cross = NULL, *cross_at = NULL; /* the same for the last ** */
-    bool whole_parts = false;
-    const char *p = pattern, *s = path;
-    while (*s || *p) {
-        if (p[0] == '*' && p[1] == '*') {
-            p += 2;
-            whole_parts = *p == '/'; /* then ** matches entire parts, or none */
-            p += whole_parts;
-            cross = p;
-            cross_at = s;
-            star = NULL;
-            continue;
-        }
-        if (*p == '*') {
-            star = ++p;
-            star_at = s;
-            continue;
-        }
-        if (*s && *p && match_one(&p, *s)) {
-            s++;
-        } else if (star && *star_at && *star_at != '/') {
-            p = star;
-            s = ++star_at;
-        } else if (cross && *cross_at) {
-            p = cross;
-            for (++cross_at; whole_parts && *cross_at && cross_at[-1] != '/';)
-                cross_at++;
-            s = cross_at;
-            star = NULL;
-        } else {
-            return false;
-        }
-    }
-    return true;
-}
+#include "ckpt/state/checkpoint.h"
+#include "data/records/rows/pattern.h"
 
 #define MAX_FILES 100000
 
@@ -448,6 +375,14 @@ static bool is_link(const char *path) {
     return lstat(path, &info) == 0 && S_ISLNK(info.st_mode);
 }
 
+/* A folder in which axtrain has trained: its logs and checkpoints are no records, though they look like some. */
+static bool is_run(const char *path) {
+    char *about;
+    const bool is = ax_path_join(&about, path, AX_RUN_FILE) == AX_OK && ax_path_exists(about);
+    ax_free(about);
+    return is;
+}
+
 /* `root` is the length of the folder's own path. */
 static enum ax_status walk(struct names *l, const char *path, size_t root, int depth) {
     if (depth > MAX_DEPTH)
@@ -462,7 +397,7 @@ static enum ax_status walk(struct names *l, const char *path, size_t root, int d
         AX_TRY_GOTO(ax_path_join(&child, path, name), st, done);
         if (!ax_path_is_dir(child))
             st = add_name(l, child + root);
-        else if (!is_link(child))
+        else if (!is_link(child) && !is_run(child))
             st = walk(l, child, root, depth + 1);
         ax_free(child);
     }

@@ -17,8 +17,6 @@
 
 /* The split named by words of the path, "" for none. */
 void ax_rows_split_of(const char *path, char split[AX_SPLIT_NAME_MAX]);
-/* Shell patterns over a full path: * and ? stay within a part, ** crosses parts, [a-z] [!a-z]. */
-bool ax_path_match(const char *pattern, const char *path);
 
 /* ---- the card: a README.md that begins with YAML ---- */
 
