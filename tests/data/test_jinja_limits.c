@@ -98,6 +98,10 @@ static void each_bound_says_which(void **state) {
     const struct ax_template_options none = {0};
     refuses_with("{% for a in range(1000000000) %}{% endfor %}", "{}", &none,
                  "t:1: ", "range: more than 100000 numbers");
+    refuses_with("{% for a in range(2305843009213693951, 0, 1) %}{% endfor %}{{ x.y.z }}", "{}",
+                 &none, "t:1: ", "'x' is undefined");
+    refuses_with("{% for a in range(2305843009213693952, 0, 1) %}{% endfor %}{{ x.y.z }}", "{}",
+                 &none, "t:1: ", "range: the argument is too large");
     refuses_with(
         "{% for a in range(100000) %}\n{% for b in range(100000) %}{% endfor %}{% endfor %}", "{}",
         &none, "t:2: ", "gave up after 200000000 steps: does a loop never end?");

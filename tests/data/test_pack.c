@@ -163,8 +163,19 @@ static void every_token_once(void **state) {
     }
 }
 
+/* Modes whose sequences are ordered by length, so that training shuffles them. */
+static void modes_that_sort(void **state) {
+    (void)state;
+    assert_true(ax_pack_sorts(AX_PACK_FIT));
+    assert_true(ax_pack_sorts(AX_PACK_BEST));
+    assert_true(ax_pack_sorts(AX_PACK_BEST_SPLIT));
+    assert_false(ax_pack_sorts(AX_PACK_IN_ORDER));
+    assert_false(ax_pack_sorts(AX_PACK_WRAP));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(modes_that_sort),
         cmocka_unit_test(by_hand),
         cmocka_unit_test(fit_as_the_slow_way),
         cmocka_unit_test(every_token_once),

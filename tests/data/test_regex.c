@@ -273,6 +273,20 @@ static void python_refuses(void **state) {
     assert_int_equal(ax_mem_live_blocks(), live);
 }
 
+static void long_patterns_are_shown_in_part(void **state) {
+    char pattern[300], end[208];
+    struct ax_regex *re;
+    (void)state;
+    memset(pattern, 'x', sizeof pattern);
+    pattern[0] = '(';
+    snprintf(end, sizeof end, "of \"%.200s\"", pattern);
+    assert_int_equal(ax_regex_compile_python(&re, pattern, sizeof pattern), AX_ERR_DATA);
+    const char *at = strstr(ax_error_text(), "of \"(");
+    assert_non_null(at);
+    assert_string_equal(at, end);
+    ax_error_clear();
+}
+
 static void a_source_is_as_it_was_given(void **state) {
     (void)state;
     for (int literal = 0; literal < 2; literal++) {
@@ -298,6 +312,7 @@ int main(void) {
         cmocka_unit_test(backtracking_is_bounded),
         cmocka_unit_test(python),
         cmocka_unit_test(python_refuses),
+        cmocka_unit_test(long_patterns_are_shown_in_part),
         cmocka_unit_test(a_source_is_as_it_was_given),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

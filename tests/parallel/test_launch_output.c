@@ -59,7 +59,10 @@ static void complete_lines_are_printed(void **state) {
     say("ee\nfo");
     assert_true(ax_launch_stream_read(&s, 3));
     assert_string_equal(printed(), "[3] three\n");
-    say("ur");
+    say("u"); /* a byte is read alone, too */
+    assert_true(ax_launch_stream_read(&s, 3));
+    assert_string_equal(printed(), "");
+    say("r");
     end();
     assert_true(ax_launch_stream_read(&s, 3));
     assert_string_equal(printed(), "");
