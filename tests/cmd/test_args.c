@@ -114,6 +114,8 @@ static void distances(void **state) {
     assert_int_equal(ax_edit_distance("plan", "plan"), 0);
     assert_int_equal(ax_edit_distance("plna", "plan"), 1);
     assert_int_equal(ax_edit_distance("pan", "plan"), 1);
+    assert_int_equal(ax_edit_distance("plain", "plan"), 1);
+    assert_int_equal(ax_edit_distance("xxab", "ab"), 2);
     assert_int_equal(ax_edit_distance("kitten", "sitting"), 3);
     assert_int_equal(ax_edit_distance("", "abcdefghijk"), 8);
 }

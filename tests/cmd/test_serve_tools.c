@@ -222,6 +222,7 @@ static const struct {
     {"\"tools\": {}", "tools", "a list"},
     {"\"tools\": [{\"type\": \"web_search\"}]", "tools[0]", "\"function\""},
     {"\"tools\": [" TOOL("a b") "]", "tools[0]", "function.name"},
+    {"\"tools\": [" TOOL("") "]", "tools[0]", "function.name"},
     {"\"tools\": [" TOOL("add") ", " TOOL("add") "]", "tools[1]", "another tool"},
     {"\"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"f\", \"parameters\": []}}]",
      "tools[0]", "function.parameters"},
