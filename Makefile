@@ -130,6 +130,8 @@ SHIM := $(if $(GLOO),$(BUILD)/libaxtrain-gloo.so) \
 TEST_SRC := $(filter-out $(if $(ARM),%/test_tiles.c),$(wildcard $(TEST_ROOMS:%=tests/%/test_*.c)))
 TEST_BIN := $(TEST_SRC:%.c=$(BUILD)/%)
 LONG_BIN := $(filter $(patsubst %,$(BUILD)/tests/%,$(shell grep -v '^#' tests/long.txt)),$(TEST_BIN))
+# Of these, programs that `make test` runs, too, but for some of their tests.
+MIXED_BIN := $(patsubst %.c,$(BUILD)/%,$(shell grep -l '"tests/long.h"' tests/*/test_*.c))
 # What compares with goldens, and finds them: a library, of which each test takes what it needs.
 GOLDEN_SRC := $(filter-out %/replay.c tests/goldens/test_%.c,$(wildcard tests/goldens/*.c))
 REPLAY := $(BUILD)/tests/goldens/replay
@@ -372,8 +374,10 @@ tests-built: $(BIN) $(SHIM) $(REPLAY) $(BENCH_BIN) $(NOW)
 
 test: ## build and run the tests but the longest (about ten minutes on 2 cores)
 test-long: ## build and run the longest tests: meshes, trainings, ops in the GPU's emulator (about ten minutes)
-test: NOW = $(filter-out $(LONG_BIN),$(TEST_BIN))
+test: NOW = $(filter-out $(filter-out $(MIXED_BIN),$(LONG_BIN)),$(TEST_BIN))
+test: export AXTRAIN_TESTS := quick
 test-long: NOW = $(LONG_BIN)
+test-long: export AXTRAIN_TESTS := long
 test test-long:
 	@tools/bootstrap build test parquet sandbox-parts smollm2
 	@$(MAKE) --no-print-directory -j$$(nproc) $(HERE) NOW="$(NOW)" tests-built

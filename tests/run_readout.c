@@ -111,6 +111,8 @@ static bool is_of_one_process(const json_t *record) {
            (strcmp(event, "stopped") == 0 && (!text || strncmp(text, "early", 5) != 0));
 }
 
+#define MOST_SECONDS 3600 /* of a test's step */
+
 static enum ax_status add_record(struct run_readout *r, const char *line, const char *folder) {
     static const char *const times[] = {"seconds",      "tokens_per_second", "mfu",
                                         "hfu",          "memory_bytes",      "phase_seconds",
@@ -118,10 +120,14 @@ static enum ax_status add_record(struct run_readout *r, const char *line, const 
     json_t *record = json_loads(line, 0, NULL);
     if (!record)
         return ax_error(AX_ERR_DATA, "metrics.jsonl: no JSON: %s", line);
+    const double seconds = json_number_value(json_object_get(record, "seconds"));
+    enum ax_status st = seconds >= 0 && seconds < MOST_SECONDS
+                            ? AX_OK
+                            : ax_error(AX_ERR_DATA, "metrics.jsonl: a step of %g s", seconds);
     for (size_t i = 0; i < sizeof times / sizeof *times; i++)
         json_object_del(record, times[i]);
-    const enum ax_status st =
-        is_of_one_process(record) ? AX_OK : add_json(r, "metrics.jsonl", record, folder);
+    if (st == AX_OK && !is_of_one_process(record))
+        st = add_json(r, "metrics.jsonl", record, folder);
     json_decref(record);
     return st;
 }

@@ -66,7 +66,8 @@ class Bench:
         sources = sorted(p.relative_to(self.tree).as_posix() for p in self.tree.glob("tests/*/test_*.c"))
         tests = [s[len("tests/"):-len(".c")] for s in sources if not s.startswith("tests/cuda/")]
         long = (self.tree / "tests/long.txt").read_text().splitlines()
-        self.tests = [t for t in tests if with_long or t not in long]
+        self.with_long = with_long
+        self.tests = [t for t in tests if with_long or t not in long or self.choice(t)]
         product = [p for p in sorted(self.tree.rglob("*")) if p.suffix in (".c", ".h", ".cpp")
                    and not p.is_relative_to(self.tree / "tests")]
         self.product_key = digest(product) + hashlib.sha1(" ".join(self.cover.make).encode()).hexdigest()[:4]
@@ -246,9 +247,15 @@ class Bench:
             raise Stopped
         return outcome, time.monotonic() - start, output
 
+    def includes(self, test, header):
+        return f'"tests/{header}"' in (self.tree / f"tests/{test}.c").read_text()
+
+    def choice(self, test):
+        """Leaves out those of a program's tests that only `make test-long` runs."""
+        return {"AXTRAIN_TESTS": "quick"} if not self.with_long and self.includes(test, "long.h") else {}
+
     def environment(self, test):
-        sweeps = self.sanitize and '"tests/sweep.h"' in (self.tree / f"tests/{test}.c").read_text()
-        return {"AXTRAIN_SWEEP": "1"} if sweeps else {}
+        return self.choice(test) | ({"AXTRAIN_SWEEP": "1"} if self.sanitize and self.includes(test, "sweep.h") else {})
 
     def run(self, worker, test, mutated):
         if not mutated:
@@ -296,7 +303,7 @@ class Bench:
         room, name = test.split("/")
         own = [p for p in sorted(self.tree.glob(f"tests/{room}/**/*")) if p.is_file()
                and (p.stem == name or not p.name.startswith("test_"))]
-        return self.product_key + digest(own + sorted(self.tree.glob("tests/*.[ch]")))
+        return self.product_key + digest(own + sorted(self.tree.glob("tests/*.[ch]"))) + "".join(self.choice(test).values())
 
     def collect(self):
         """self.lines: {test: {file: [lines it runs]}}, including the test's children, even killed ones."""
@@ -335,7 +342,7 @@ class Bench:
         # %c: counters are mapped into the file, so that even a killed child has written them;
         # %m: the test and every axtrain that it starts share the file.
         outcome, seconds, _ = self.execute(self.cover.folder / "bin/tests" / test, worker, 1200,
-                                           {"LLVM_PROFILE_FILE": f"{profile}/%c%m.profraw"}, to_the_end=True)
+                                           self.choice(test) | {"LLVM_PROFILE_FILE": f"{profile}/%c%m.profraw"}, to_the_end=True)
         if outcome != "passed":
             print(f"coverage: {test} {outcome} in the coverage build (clang)")
         files = {}

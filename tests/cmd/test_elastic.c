@@ -18,6 +18,7 @@
 #include "tests/golden_files.h"
 #include "tests/skip.h"
 #include "tests/sweep.h"
+#include "tests/long.h"
 
 enum { STEPS = 8, LLAMA = 30 }; /* LLAMA: parameters of the tiny one */
 
@@ -579,16 +580,16 @@ static void a_killed_launcher_leaves_memory_to_the_next(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(replicas_lose_nothing),
-        cmocka_unit_test(adapters_and_methods),
-        cmocka_unit_test(shards_go_back_to_memory),
-        cmocka_unit_test(before_the_first_checkpoint),
-        cmocka_unit_test(lost_again),
-        cmocka_unit_test(spares_keep_the_mesh),
+        LONG_TEST(cmocka_unit_test(replicas_lose_nothing)),
+        LONG_TEST(cmocka_unit_test(adapters_and_methods)),
+        LONG_TEST(cmocka_unit_test(shards_go_back_to_memory)),
+        LONG_TEST(cmocka_unit_test(before_the_first_checkpoint)),
+        LONG_TEST(cmocka_unit_test(lost_again)),
+        LONG_TEST(cmocka_unit_test(spares_keep_the_mesh)),
         cmocka_unit_test(what_cannot_go_on_says_so),
         cmocka_unit_test(no_room_in_memory),
-        cmocka_unit_test(killed_at_any_call),
-        cmocka_unit_test(a_frozen_rank_is_lost),
+        LONG_TEST(cmocka_unit_test(killed_at_any_call)),
+        LONG_TEST(cmocka_unit_test(a_frozen_rank_is_lost)),
         cmocka_unit_test(a_killed_launcher_leaves_memory_to_the_next),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);

@@ -14,6 +14,7 @@
 #include "data/reward/sandbox/sandbox.h"
 #include "tests/cmd/grpo_case.h"
 #include "tests/golden_files.h"
+#include "tests/long.h"
 
 #define ADAPTER "adapter=lora lora_r=4 lora_alpha=8 lora_target_linear=true "
 
@@ -767,31 +768,31 @@ static void mistakes_are_named(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_first_ratio_is_one),
-        cmocka_unit_test(answers_of_another_policy_are_left_out),
+        LONG_TEST(cmocka_unit_test(the_first_ratio_is_one)),
+        LONG_TEST(cmocka_unit_test(answers_of_another_policy_are_left_out)),
         cmocka_unit_test(latents_sample_what_is_trained),
-        cmocka_unit_test(log_probs_are_of_what_is_left),
+        LONG_TEST(cmocka_unit_test(log_probs_are_of_what_is_left)),
         cmocka_unit_test(texts_end_answers),
         cmocka_unit_test(a_table_of_answers),
         cmocka_unit_test(advantages_are_of_groups),
         cmocka_unit_test(the_reference_is_the_start),
-        cmocka_unit_test(only_the_seed_matters),
+        LONG_TEST(cmocka_unit_test(only_the_seed_matters)),
         cmocka_unit_test(any_number_of_threads),
-        cmocka_unit_test(any_mesh),
-        cmocka_unit_test(rows_and_layers_may_be_split),
-        cmocka_unit_test(goes_on_within_a_generation),
-        cmocka_unit_test(goes_on_after_a_kill),
-        cmocka_unit_test(verdicts_are_counted),
-        cmocka_unit_test(goes_on_after_any_kill),
-        cmocka_unit_test(a_full_disk),
-        cmocka_unit_test(evaluations),
-        cmocka_unit_test(evaluations_go_on),
+        LONG_TEST(cmocka_unit_test(any_mesh)),
+        LONG_TEST(cmocka_unit_test(rows_and_layers_may_be_split)),
+        LONG_TEST(cmocka_unit_test(goes_on_within_a_generation)),
+        LONG_TEST(cmocka_unit_test(goes_on_after_a_kill)),
+        LONG_TEST(cmocka_unit_test(verdicts_are_counted)),
+        LONG_TEST(cmocka_unit_test(goes_on_after_any_kill)),
+        LONG_TEST(cmocka_unit_test(a_full_disk)),
+        LONG_TEST(cmocka_unit_test(evaluations)),
+        LONG_TEST(cmocka_unit_test(evaluations_go_on)),
         cmocka_unit_test(nothing_to_learn),
         cmocka_unit_test(files_of_any_name),
         cmocka_unit_test(long_names_have_all_figures),
         cmocka_unit_test(bad_records_are_named),
         cmocka_unit_test(a_plan_has_its_memory),
-        cmocka_unit_test(mistakes_are_named),
+        LONG_TEST(cmocka_unit_test(mistakes_are_named)),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }

@@ -9,6 +9,7 @@
 
 #include "data/text/tokenizer/tokenizer.h"
 #include "tests/cmd/tools_case.h"
+#include "tests/long.h"
 
 /* ---- what a run does ---- */
 
@@ -430,12 +431,12 @@ int main(void) {
         cmocka_unit_test(ppo_calls_tools_too),
         cmocka_unit_test(a_teacher_reads_results_of_tools),
         cmocka_unit_test(only_what_was_sampled_learns_from_a_teacher),
-        cmocka_unit_test(lanes_and_ranks_change_nothing),
-        cmocka_unit_test(programs_of_an_answer_go_on),
-        cmocka_unit_test(a_run_goes_on_with_its_conversations),
+        LONG_TEST(cmocka_unit_test(lanes_and_ranks_change_nothing)),
+        LONG_TEST(cmocka_unit_test(programs_of_an_answer_go_on)),
+        LONG_TEST(cmocka_unit_test(a_run_goes_on_with_its_conversations)),
         cmocka_unit_test(a_tool_that_dies_ends_the_run),
         cmocka_unit_test(a_slow_tool_ends_its_answers),
-        cmocka_unit_test(processes_change_nothing),
+        LONG_TEST(cmocka_unit_test(processes_change_nothing)),
         cmocka_unit_test(a_forged_turn_is_text),
         cmocka_unit_test(what_cannot_be_is_refused),
         cmocka_unit_test(a_preview_shows_turns),

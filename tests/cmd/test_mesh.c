@@ -18,6 +18,7 @@
 #include "tests/cmd/command_case.h"
 #include "tests/cmd/mesh_case.h"
 #include "tests/sweep.h"
+#include "tests/long.h"
 
 static const struct model models[] = {
     {"llama", false, ", \"attention_bias\": true, \"mlp_bias\": true", {0}, {0}, 0},
@@ -761,25 +762,25 @@ static void sizes_are_read(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(processes_are_one_rank), /* forks: before any threads */
-        cmocka_unit_test(every_mesh_is_one_rank_in_double),
-        cmocka_unit_test(every_mesh_is_one_rank_in_float),
-        cmocka_unit_test(experts_are_one_rank),
-        cmocka_unit_test(kept_weights_and_gradients_are_one_rank),
-        cmocka_unit_test(noise_and_loss_terms_are_one_rank),
-        cmocka_unit_test(unequal_lengths_are_one_rank),
+        LONG_TEST(cmocka_unit_test(processes_are_one_rank)), /* forks: before any threads */
+        LONG_TEST(cmocka_unit_test(every_mesh_is_one_rank_in_double)),
+        LONG_TEST(cmocka_unit_test(every_mesh_is_one_rank_in_float)),
+        LONG_TEST(cmocka_unit_test(experts_are_one_rank)),
+        LONG_TEST(cmocka_unit_test(kept_weights_and_gradients_are_one_rank)),
+        LONG_TEST(cmocka_unit_test(noise_and_loss_terms_are_one_rank)),
+        LONG_TEST(cmocka_unit_test(unequal_lengths_are_one_rank)),
         cmocka_unit_test(ropes_by_length_are_one_rank),
-        cmocka_unit_test(every_schedule_is_one_rank),
+        LONG_TEST(cmocka_unit_test(every_schedule_is_one_rank)),
         cmocka_unit_test(a_stage_of_the_head_alone_is_one_rank),
         cmocka_unit_test(impossible_pipelines_are_refused),
-        cmocka_unit_test(bf16_and_adamw_are_one_rank),
-        cmocka_unit_test(classifiers_are_one_rank),
-        cmocka_unit_test(weights_by_entropy_are_one_rank),
-        cmocka_unit_test(adapters_are_one_rank),
-        cmocka_unit_test(restarted_adapters_are_one_rank),
-        cmocka_unit_test(adapters_of_experts_are_one_rank),
-        cmocka_unit_test(adapters_of_fused_matrices_are_one_rank),
-        cmocka_unit_test(far_meshes_have_the_bits_of_cpu),
+        LONG_TEST(cmocka_unit_test(bf16_and_adamw_are_one_rank)),
+        LONG_TEST(cmocka_unit_test(classifiers_are_one_rank)),
+        LONG_TEST(cmocka_unit_test(weights_by_entropy_are_one_rank)),
+        LONG_TEST(cmocka_unit_test(adapters_are_one_rank)),
+        LONG_TEST(cmocka_unit_test(restarted_adapters_are_one_rank)),
+        LONG_TEST(cmocka_unit_test(adapters_of_experts_are_one_rank)),
+        LONG_TEST(cmocka_unit_test(adapters_of_fused_matrices_are_one_rank)),
+        LONG_TEST(cmocka_unit_test(far_meshes_have_the_bits_of_cpu)),
         cmocka_unit_test(sharding_saves_memory),
         cmocka_unit_test(memory_is_the_largest_ranks),
         cmocka_unit_test(a_missing_reduce_is_named),
@@ -787,7 +788,7 @@ int main(void) {
         cmocka_unit_test(a_double_count_is_named),
         cmocka_unit_test(a_tensor_left_out_of_the_norm_is_named),
         cmocka_unit_test(a_rank_that_skips_a_collective_is_named),
-        cmocka_unit_test(sizes_are_read),
+        LONG_TEST(cmocka_unit_test(sizes_are_read)),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

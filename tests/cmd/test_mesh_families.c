@@ -8,6 +8,7 @@
 
 #include "tests/cmd/mesh_case.h"
 #include "tests/sweep.h"
+#include "tests/long.h"
 
 /* Latent attention, shared experts, and routers that choose among groups or by a bias. */
 #define LATENT                                                                                     \
@@ -528,19 +529,19 @@ static void rounding_chooses_between_equal_experts(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(windows_are_one_rank),
-        cmocka_unit_test(predictions_are_one_rank),
-        cmocka_unit_test(heads_of_layers_are_one_rank),
-        cmocka_unit_test(chunks_are_one_rank),
-        cmocka_unit_test(layers_with_states_are_one_rank),
+        LONG_TEST(cmocka_unit_test(windows_are_one_rank)),
+        LONG_TEST(cmocka_unit_test(predictions_are_one_rank)),
+        LONG_TEST(cmocka_unit_test(heads_of_layers_are_one_rank)),
+        LONG_TEST(cmocka_unit_test(chunks_are_one_rank)),
+        LONG_TEST(cmocka_unit_test(layers_with_states_are_one_rank)),
         cmocka_unit_test(short_runs_are_one_rank),
-        cmocka_unit_test(layers_that_differ_are_one_rank),
-        cmocka_unit_test(stages_lend_keys),
-        cmocka_unit_test(rounding_chooses_between_equal_experts),
-        cmocka_unit_test(latent_attention_is_one_rank),
-        cmocka_unit_test(biases_of_routers_are_one_rank_s),
-        cmocka_unit_test(indexers_train_as_on_one_rank),
-        cmocka_unit_test(adapters_of_all_linears_are_one_rank),
+        LONG_TEST(cmocka_unit_test(layers_that_differ_are_one_rank)),
+        LONG_TEST(cmocka_unit_test(stages_lend_keys)),
+        LONG_TEST(cmocka_unit_test(rounding_chooses_between_equal_experts)),
+        LONG_TEST(cmocka_unit_test(latent_attention_is_one_rank)),
+        LONG_TEST(cmocka_unit_test(biases_of_routers_are_one_rank_s)),
+        LONG_TEST(cmocka_unit_test(indexers_train_as_on_one_rank)),
+        LONG_TEST(cmocka_unit_test(adapters_of_all_linears_are_one_rank)),
         cmocka_unit_test(adapters_of_ungated_experts_are_one_rank),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

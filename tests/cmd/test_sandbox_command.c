@@ -11,6 +11,7 @@
 #include "tests/data/sandbox_case.h"
 #include "tests/data/scratch.h"
 #include "tests/sweep.h"
+#include "tests/long.h"
 
 /* Runs "axtrain sandbox …", or the program that attacks it, with the tests' cache; all it prints is in `said`. */
 static char said[16384];
@@ -121,8 +122,10 @@ static void bad_parts_are_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(runs_a_file),           cmocka_unit_test(attacks_fail),
-        cmocka_unit_test(speed_is_measured),     cmocka_unit_test(missing_parts_are_named),
+        cmocka_unit_test(runs_a_file),
+        LONG_TEST(cmocka_unit_test(attacks_fail)),
+        LONG_TEST(cmocka_unit_test(speed_is_measured)),
+        cmocka_unit_test(missing_parts_are_named),
         cmocka_unit_test(bad_parts_are_refused),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);

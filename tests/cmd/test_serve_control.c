@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "tests/cmd/control_case.h"
+#include "tests/long.h"
 
 #define LONG 2000 /* tokens: some tenths of a second */
 
@@ -133,8 +134,8 @@ static void priorities(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(kept),           cmocka_unit_test(waited_for),
-        cmocka_unit_test(one_is_aborted), cmocka_unit_test(resumed_by_another),
+        LONG_TEST(cmocka_unit_test(kept)), cmocka_unit_test(waited_for),
+        cmocka_unit_test(one_is_aborted),  LONG_TEST(cmocka_unit_test(resumed_by_another)),
         cmocka_unit_test(priorities),
     };
     return cmocka_run_group_tests(tests, open_server, close_server);

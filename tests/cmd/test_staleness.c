@@ -9,6 +9,7 @@
 #include <math.h>
 
 #include "tests/cmd/tools_case.h"
+#include "tests/long.h"
 
 #define STEPS 4
 #define STEP  "micro_batch_size: 4\ngradient_accumulation_steps: 2\n"
@@ -402,17 +403,17 @@ static void keys_of_maps_are_fixed(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(older_weights_draw),
+        LONG_TEST(cmocka_unit_test(older_weights_draw)),
         cmocka_unit_test(the_ratio_is_of_the_lag),
-        cmocka_unit_test(other_ranks_draw_the_same),
-        cmocka_unit_test(any_ranks),
-        cmocka_unit_test(with_tools),
+        LONG_TEST(cmocka_unit_test(other_ranks_draw_the_same)),
+        LONG_TEST(cmocka_unit_test(any_ranks)),
+        LONG_TEST(cmocka_unit_test(with_tools)),
         cmocka_unit_test(evaluations),
-        cmocka_unit_test(goes_on),
+        LONG_TEST(cmocka_unit_test(goes_on)),
         cmocka_unit_test(mistakes_are_named),
         cmocka_unit_test(the_lag_is_fixed),
         cmocka_unit_test(other_generations_are_refused),
-        cmocka_unit_test(older_checkpoints_resume),
+        LONG_TEST(cmocka_unit_test(older_checkpoints_resume)),
         cmocka_unit_test(keys_of_maps_are_fixed),
     };
     return cmocka_run_group_tests(tests, teach_tools, scratch_remove);

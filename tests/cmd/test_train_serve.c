@@ -11,6 +11,7 @@
 #include "tests/cmd/program_case.h"
 #include "tests/cmd/serve_case.h"
 #include "tests/cmd/experts_model.h"
+#include "tests/long.h"
 
 #define COMPLETE "/v1/completions"
 #define PROMPT   "say 3 and"
@@ -370,10 +371,14 @@ static void what_is_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_weights),     cmocka_unit_test(adapters),
-        cmocka_unit_test(beside_rollouts), cmocka_unit_test(training_is_the_same),
-        cmocka_unit_test(meshes),          cmocka_unit_test(clients_that_go),
-        cmocka_unit_test(a_stop),          cmocka_unit_test(what_is_refused),
+        LONG_TEST(cmocka_unit_test(all_weights)),
+        LONG_TEST(cmocka_unit_test(adapters)),
+        LONG_TEST(cmocka_unit_test(beside_rollouts)),
+        LONG_TEST(cmocka_unit_test(training_is_the_same)),
+        LONG_TEST(cmocka_unit_test(meshes)),
+        LONG_TEST(cmocka_unit_test(clients_that_go)),
+        LONG_TEST(cmocka_unit_test(a_stop)),
+        cmocka_unit_test(what_is_refused),
     };
     return cmocka_run_group_tests(tests, make_data, scratch_remove);
 }

@@ -14,6 +14,7 @@
 #include "base/text/json.h"
 #include "tests/cmd/program_case.h"
 #include "tests/data/scratch.h"
+#include "tests/long.h"
 
 static char out[1 << 18], config[160], names[400];
 
@@ -301,13 +302,13 @@ static int setup(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(results_are_those_of_eval),
-        cmocka_unit_test(ranks_say_the_same),
-        cmocka_unit_test(a_harness_that_fails_later),
+        LONG_TEST(cmocka_unit_test(results_are_those_of_eval)),
+        LONG_TEST(cmocka_unit_test(ranks_say_the_same)),
+        LONG_TEST(cmocka_unit_test(a_harness_that_fails_later)),
         cmocka_unit_test(a_stop_ends_the_harness),
         cmocka_unit_test(mistakes),
-        cmocka_unit_test(a_rope_by_length_is_each_passes_own),
-        cmocka_unit_test(memory_is_planned),
+        LONG_TEST(cmocka_unit_test(a_rope_by_length_is_each_passes_own)),
+        LONG_TEST(cmocka_unit_test(memory_is_planned)),
     };
     return cmocka_run_group_tests(tests, setup, scratch_remove);
 }

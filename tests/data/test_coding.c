@@ -14,6 +14,7 @@
 #include "data/records/problems/coding.h"
 #include "data/reward/sandbox/reward.h"
 #include "tests/data/sandbox_case.h"
+#include "tests/long.h"
 
 #define MANY 400 /* programs in the sandbox per test */
 
@@ -379,9 +380,9 @@ int main(void) {
         cmocka_unit_test(splits_share_no_task),
         cmocka_unit_test(rows),
         cmocka_unit_test(answers_are_short),
-        cmocka_unit_test(solutions_pass),
-        cmocka_unit_test(wrong_solutions_fail),
-        cmocka_unit_test(results_are_those_of_python),
+        LONG_TEST(cmocka_unit_test(solutions_pass)),
+        LONG_TEST(cmocka_unit_test(wrong_solutions_fail)),
+        LONG_TEST(cmocka_unit_test(results_are_those_of_python)),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }

@@ -9,6 +9,7 @@
 
 #include "kernels/operands.h"
 #include "tests/kernels/attention_case.h"
+#include "tests/long.h"
 
 static const struct spec SPECS[] = {
     {"one block", 1, {40}, {40}, HEADS(2, 2, 64)},
@@ -407,11 +408,11 @@ static void the_contract_is_checked(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(forward_follows_the_formula),
-        cmocka_unit_test(threads_do_not_show),
-        cmocka_unit_test(packed_alone_and_decoded_rows_are_equal),
-        cmocka_unit_test(block_tables_move_keys_only),
-        cmocka_unit_test(keys_in_the_same_blocks_do_not_show),
+        LONG_TEST(cmocka_unit_test(forward_follows_the_formula)),
+        LONG_TEST(cmocka_unit_test(threads_do_not_show)),
+        LONG_TEST(cmocka_unit_test(packed_alone_and_decoded_rows_are_equal)),
+        LONG_TEST(cmocka_unit_test(block_tables_move_keys_only)),
+        LONG_TEST(cmocka_unit_test(keys_in_the_same_blocks_do_not_show)),
         cmocka_unit_test(huge_logits_stay_finite),
         cmocka_unit_test(nan_is_not_hidden),
         cmocka_unit_test(what_it_cannot_do_is_declined),

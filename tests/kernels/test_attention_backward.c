@@ -9,6 +9,7 @@
 
 #include "tests/kernels/attention_case.h"
 #include "tests/skip.h"
+#include "tests/long.h"
 
 static const struct spec SPECS[] = {
     {"one block", 1, {40}, {40}, HEADS(2, 2, 64)},
@@ -231,10 +232,10 @@ static void hardware_tiles_have_the_bits_of_emulated_ones(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(backward_follows_the_formula),
+        LONG_TEST(cmocka_unit_test(backward_follows_the_formula)),
         cmocka_unit_test(gradients_are_finite_differences),
-        cmocka_unit_test(bits_depend_on_the_document_alone),
-        cmocka_unit_test(hardware_tiles_have_the_bits_of_emulated_ones),
+        LONG_TEST(cmocka_unit_test(bits_depend_on_the_document_alone)),
+        LONG_TEST(cmocka_unit_test(hardware_tiles_have_the_bits_of_emulated_ones)),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,6 +9,7 @@
 #include "isa.h"
 #include "kernels/cpu/isa.h"
 #include "tests/skip.h"
+#include "tests/long.h"
 
 struct gemm_isa {
     struct isa isa; /* its name, for messages */
@@ -466,17 +467,17 @@ static void test_hardware_tiles_have_the_bits_of_emulated_ones(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_small_shapes),
+        LONG_TEST(cmocka_unit_test(test_small_shapes)),
         cmocka_unit_test(test_all_flags),
-        cmocka_unit_test(test_blocks_and_tiles),
+        LONG_TEST(cmocka_unit_test(test_blocks_and_tiles)),
         cmocka_unit_test(test_empty),
-        cmocka_unit_test(test_parts_have_the_bits_of_the_whole),
+        LONG_TEST(cmocka_unit_test(test_parts_have_the_bits_of_the_whole)),
         cmocka_unit_test(test_layout_does_not_matter),
         cmocka_unit_test(test_infinities_stay_in_place),
         cmocka_unit_test(test_supports),
         cmocka_unit_test(test_workspace),
-        cmocka_unit_test(test_shapes_of_a_step),
-        cmocka_unit_test(test_hardware_tiles_have_the_bits_of_emulated_ones),
+        LONG_TEST(cmocka_unit_test(test_shapes_of_a_step)),
+        LONG_TEST(cmocka_unit_test(test_hardware_tiles_have_the_bits_of_emulated_ones)),
     };
     return cmocka_run_group_tests(tests, find_gemms, NULL);
 }

@@ -16,6 +16,7 @@
 #include "base/rng.h"
 #include "model/layer.h"
 #include "tests/tiny.h"
+#include "tests/long.h"
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
@@ -605,11 +606,11 @@ static void packed_bases_are_drawn_like_plain_ones(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gradients_are_difference_quotients),
-        cmocka_unit_test(recompute_and_threads_are_bitwise),
-        cmocka_unit_test(far_memory_is_bitwise),
+        LONG_TEST(cmocka_unit_test(gradients_are_difference_quotients)),
+        LONG_TEST(cmocka_unit_test(recompute_and_threads_are_bitwise)),
+        LONG_TEST(cmocka_unit_test(far_memory_is_bitwise)),
         cmocka_unit_test(steps_do_not_allocate),
-        cmocka_unit_test(packing_and_accumulation_change_nothing),
+        LONG_TEST(cmocka_unit_test(packing_and_accumulation_change_nothing)),
         cmocka_unit_test(dropout_follows_the_seed),
         cmocka_unit_test(the_base_is_frozen),
         cmocka_unit_test(packed_bases_are_drawn_like_plain_ones),

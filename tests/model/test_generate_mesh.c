@@ -14,6 +14,7 @@
 #include "model/generate/generate.h"
 #include "parallel/fabric/comm_local.h"
 #include "tests/tiny.h"
+#include "tests/long.h"
 
 enum { N = 9, NEW = 40, LONGEST = 43, MAX_WORLD = 4 };
 
@@ -436,12 +437,12 @@ static void the_first_rank_chooses(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_sample_as_one_does),
-        cmocka_unit_test(ranks_draft_as_one_goes_without),
-        cmocka_unit_test(ranks_score_as_one_does),
+        LONG_TEST(cmocka_unit_test(ranks_sample_as_one_does)),
+        LONG_TEST(cmocka_unit_test(ranks_draft_as_one_goes_without)),
+        LONG_TEST(cmocka_unit_test(ranks_score_as_one_does)),
         cmocka_unit_test(ranks_without_work),
         cmocka_unit_test(one_stops_all),
-        cmocka_unit_test(ranks_with_little_room),
+        LONG_TEST(cmocka_unit_test(ranks_with_little_room)),
         cmocka_unit_test(weights_are_gathered_once),
         cmocka_unit_test(the_first_rank_chooses),
     };

@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "model/parts/head.h"
 #include "tests/tiny.h"
+#include "tests/long.h"
 
 static const int64_t lengths[] = {23, 1, 17, 40, 0};
 
@@ -486,7 +487,7 @@ static void far_tables_follow_the_longest_sequence(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(recompute_modes_are_bitwise),
+        LONG_TEST(cmocka_unit_test(recompute_modes_are_bitwise)),
         cmocka_unit_test(thread_counts_are_bitwise),
         cmocka_unit_test(steps_do_not_allocate),
         cmocka_unit_test(packed_equals_alone),
@@ -494,7 +495,7 @@ int main(void) {
         cmocka_unit_test(frozen_neighbors_change_nothing),
         cmocka_unit_test(noise_is_drawn_once),
         cmocka_unit_test(noise_has_no_factor_of_gemma),
-        cmocka_unit_test(far_memory_is_bitwise),
+        LONG_TEST(cmocka_unit_test(far_memory_is_bitwise)),
         cmocka_unit_test(far_tables_follow_the_longest_sequence),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

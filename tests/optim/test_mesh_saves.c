@@ -23,6 +23,7 @@
 #include "parallel/fabric/comm_local.h"
 #include "tests/optim/train_runs.h"
 #include "tests/sweep.h"
+#include "tests/long.h"
 
 enum { SAVED = 3, LAST = 4, MAX_WORLD = 8 };
 
@@ -601,18 +602,18 @@ static void a_failed_call_leaves_nothing_half_done(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(models_in_double),
-        cmocka_unit_test(every_schedule_reads_every_other),
-        cmocka_unit_test(adapters_in_double),
-        cmocka_unit_test(experts_in_double),
-        cmocka_unit_test(biases_of_routers_in_double),
-        cmocka_unit_test(moments_in_8_bits),
-        cmocka_unit_test(restarts_in_double),
-        cmocka_unit_test(models_in_bfloat16),
+        LONG_TEST(cmocka_unit_test(models_in_double)),
+        LONG_TEST(cmocka_unit_test(every_schedule_reads_every_other)),
+        LONG_TEST(cmocka_unit_test(adapters_in_double)),
+        LONG_TEST(cmocka_unit_test(experts_in_double)),
+        LONG_TEST(cmocka_unit_test(biases_of_routers_in_double)),
+        LONG_TEST(cmocka_unit_test(moments_in_8_bits)),
+        LONG_TEST(cmocka_unit_test(restarts_in_double)),
+        LONG_TEST(cmocka_unit_test(models_in_bfloat16)),
         cmocka_unit_test(hosts_take_turns),
-        cmocka_unit_test(one_file_of_state),
+        LONG_TEST(cmocka_unit_test(one_file_of_state)),
         cmocka_unit_test(a_failed_reshard_changes_nothing),
-        cmocka_unit_test(a_failed_call_leaves_nothing_half_done),
+        LONG_TEST(cmocka_unit_test(a_failed_call_leaves_nothing_half_done)),
     };
     return cmocka_run_group_tests(tests, open_scratch, remove_scratch);
 }

@@ -18,6 +18,7 @@
 #include "tests/golden_files.h"
 #include "tests/tiny.h"
 #include "tests/optim/train_runs.h"
+#include "tests/long.h"
 
 enum { STEPS = 6, PROMPTS = 10, GROUP = 4, MAX_PROMPT = 9, MAX_NEW = 12 };
 
@@ -486,52 +487,6 @@ static void prompts_without_a_spread_are_replaced(void **state) {
     }
 }
 
-/* A text of as many tokens as characters ends a completion at its last one, and never before. */
-static void any_tokens_make_a_text(void **state) {
-    (void)state;
-    static const char text[] = "so it goes on and on until </answer>";
-    int32_t tokens[4 * sizeof text];
-    const char *const stops[] = {"never", "</answer>"};
-    const struct ax_rollout_options o = {
-        .n_stop_strings = 2, .stop_strings = stops, .tokenizer = tokenizer};
-    struct ax_sequence s = {.tokens = tokens};
-    bool ended = false;
-    for (size_t i = 0; text[i]; i++) {
-        struct ax_encoding e = {0};
-        assert_false(ended);
-        assert_int_equal(
-            ax_tokenizer_encode(tokenizer, text + i, 1, &(struct ax_encode_options){0}, &e), AX_OK);
-        assert_int_equal(e.n, 1);
-        tokens[s.n_new++] = e.ids[0];
-        ax_encoding_free(&e);
-        assert_int_equal(ax_rollout_ends(&o, &s, &ended), AX_OK);
-    }
-    assert_true(ended);
-}
-
-/* So does that of a special token, which is no part of an answer's text. */
-static void a_special_token_ends_by_its_text(void **state) {
-    (void)state;
-    const char *const stops[] = {"<|eot_id|>"};
-    const struct ax_rollout_options o = {
-        .n_stop_strings = 1, .stop_strings = stops, .tokenizer = tokenizer};
-    int32_t tokens[2];
-    struct ax_encoding e = {0};
-    bool ended = true;
-    assert_int_equal(ax_tokenizer_encode(tokenizer, "a", 1, &(struct ax_encode_options){0}, &e),
-                     AX_OK);
-    tokens[0] = e.ids[e.n - 1];
-    tokens[1] = ax_tokenizer_find(tokenizer, stops[0], strlen(stops[0]));
-    ax_encoding_free(&e);
-    assert_true(ax_tokenizer_is_special(tokenizer, tokens[1]));
-    struct ax_sequence s = {.tokens = tokens, .n_new = 1};
-    assert_int_equal(ax_rollout_ends(&o, &s, &ended), AX_OK);
-    assert_false(ended);
-    s.n_new = 2;
-    assert_int_equal(ax_rollout_ends(&o, &s, &ended), AX_OK);
-    assert_true(ended);
-}
-
 /* ---- what is said of answers, which are written here ---- */
 
 static double figure(const struct ax_rollout *r, const char *name) {
@@ -784,13 +739,11 @@ static int free_tokenizer(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(any_mesh_is_one_rank),
+        LONG_TEST(cmocka_unit_test(any_mesh_is_one_rank)),
         cmocka_unit_test(leaving_out_changes_nothing),
         cmocka_unit_test(far_memory_is_near),
         cmocka_unit_test(a_stop_while_it_samples),
         cmocka_unit_test(prompts_without_a_spread_are_replaced),
-        cmocka_unit_test(any_tokens_make_a_text),
-        cmocka_unit_test(a_special_token_ends_by_its_text),
         cmocka_unit_test(figures_of_answers),
         cmocka_unit_test(worth_of_answers),
         cmocka_unit_test(answers_that_are_read),

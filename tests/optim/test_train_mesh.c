@@ -21,6 +21,7 @@
 #include "optim/losses/value.h"
 #include "parallel/fabric/comm_local.h"
 #include "tests/optim/train_runs.h"
+#include "tests/long.h"
 
 enum { STEPS = 4, MAX_WORLD = 8, WIDTH = 3 };
 
@@ -603,21 +604,21 @@ static void the_slowest_rank_is_named(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(runs_are_those_of_one_rank_in_double),
-        cmocka_unit_test(a_bad_step_is_that_of_one_rank),
+        LONG_TEST(cmocka_unit_test(runs_are_those_of_one_rank_in_double)),
+        LONG_TEST(cmocka_unit_test(a_bad_step_is_that_of_one_rank)),
         cmocka_unit_test(a_failure_before_the_run_reaches_all),
         cmocka_unit_test(hosts_without_a_shared_folder_are_told),
         cmocka_unit_test(the_peak_is_that_of_all_ranks),
         cmocka_unit_test(recompute_is_chosen_together),
-        cmocka_unit_test(the_slowest_rank_is_named),
-        cmocka_unit_test(every_schedule_is_one_rank),
-        cmocka_unit_test(preferences_are_those_of_one_rank),
-        cmocka_unit_test(distillations_are_those_of_one_rank),
-        cmocka_unit_test(ratings_are_those_of_one_rank),
-        cmocka_unit_test(completions_are_those_of_one_rank),
-        cmocka_unit_test(scores_are_those_of_one_rank),
-        cmocka_unit_test(runs_with_experts_are_those_of_one_rank),
-        cmocka_unit_test(runs_are_those_of_one_rank_in_float),
+        LONG_TEST(cmocka_unit_test(the_slowest_rank_is_named)),
+        LONG_TEST(cmocka_unit_test(every_schedule_is_one_rank)),
+        LONG_TEST(cmocka_unit_test(preferences_are_those_of_one_rank)),
+        LONG_TEST(cmocka_unit_test(distillations_are_those_of_one_rank)),
+        LONG_TEST(cmocka_unit_test(ratings_are_those_of_one_rank)),
+        LONG_TEST(cmocka_unit_test(completions_are_those_of_one_rank)),
+        LONG_TEST(cmocka_unit_test(scores_are_those_of_one_rank)),
+        LONG_TEST(cmocka_unit_test(runs_with_experts_are_those_of_one_rank)),
+        LONG_TEST(cmocka_unit_test(runs_are_those_of_one_rank_in_float)),
     };
     return cmocka_run_group_tests(tests, quiet, NULL);
 }
