@@ -31,6 +31,16 @@ static enum ax_status columns(const struct ax_rewards *r, struct ax_buf *b) {
     return ax_buf_puts(b, ")', advantage: 'DOUBLE'");
 }
 
+/* What functions have logged is JSON, whose columns are known to them alone. Quotes in texts have a backslash. */
+static enum ax_status put_extra(const char *lines, struct ax_buf *b) {
+    static const char key[] = ", \"extra\": {";
+    struct ax_mapping m;
+    AX_TRY(ax_map_file(&m, lines));
+    const bool has = memmem(m.data, m.len, key, strlen(key)) != NULL;
+    ax_unmap_file(&m);
+    return has ? ax_buf_puts(b, ", extra: 'JSON'") : AX_OK;
+}
+
 static enum ax_status write_table(const struct ax_rewards *r, const char *folder) {
     struct ax_buf names = {0};
     char *from = NULL, *to = NULL;
@@ -38,8 +48,10 @@ static enum ax_status write_table(const struct ax_rewards *r, const char *folder
     AX_TRY_GOTO(columns(r, &names), st, done);
     AX_TRY_GOTO(ax_path_join(&from, folder, "completions.jsonl"), st, done);
     AX_TRY_GOTO(ax_path_join(&to, folder, "completions.parquet"), st, done);
-    if (ax_path_exists(from))
-        st = ax_parquet_from_jsonl(from, names.data, to);
+    if (!ax_path_exists(from))
+        goto done;
+    AX_TRY_GOTO(put_extra(from, &names), st, done);
+    st = ax_parquet_from_jsonl(from, names.data, to);
 done:
     ax_buf_free(&names);
     ax_free(from);

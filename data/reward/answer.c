@@ -66,6 +66,45 @@ static void read_rewards(const json_t *list, size_t n, double *out, size_t *not_
         }
 }
 
+/* ---- what is logged ---- */
+
+static bool are_metrics(json_t *metrics) {
+    const char *name;
+    json_t *v;
+    json_object_foreach(metrics, name, v) {
+        const json_t *sum = json_array_get(v, 0);
+        if (json_array_size(v) != 2 || (!json_is_number(sum) && !json_is_string(sum)) ||
+            json_integer_value(json_array_get(v, 1)) < 1)
+            return false;
+    }
+    return true;
+}
+
+static bool are_columns(json_t *extra, size_t n) {
+    const char *name;
+    json_t *v;
+    json_object_foreach(extra, name, v) if (json_array_size(v) != n) return false;
+    return true;
+}
+
+static enum ax_status read_logged(const json_t *root, size_t n, struct ax_reward_outcome *outcome) {
+    json_t *metrics = json_object_get(root, "metrics"), *extra = json_object_get(root, "extra");
+    if (outcome->failure != AX_REWARD_FINE || (!metrics && !extra))
+        return AX_OK;
+    if ((metrics && !json_is_object(metrics)) || (extra && !json_is_object(extra)) ||
+        !are_metrics(metrics) || !are_columns(extra, n)) {
+        ax_reward_fail(outcome, AX_REWARD_RUBBISH,
+                       "what it logs is not as log_metric or log_extra writes it");
+        return AX_OK;
+    }
+    outcome->logged = json_pack("{sO* sO*}", "metrics", metrics, "extra", extra);
+    return outcome->logged
+               ? AX_OK
+               : ax_error(AX_ERR_NOMEM, "out of memory for what a reward function logs");
+}
+
+/* ---- the line ---- */
+
 static void read_object(const json_t *root, size_t n, double *out, size_t *not_finite,
                         struct ax_reward_outcome *outcome) {
     const json_t *rewards = json_object_get(root, "rewards"),
@@ -82,14 +121,15 @@ static void read_object(const json_t *root, size_t n, double *out, size_t *not_f
                        "the line has neither a list \"rewards\" nor a string \"error\"");
 }
 
-enum ax_status ax_reward_answer_read(const char *line, size_t len, size_t n, double *out,
-                                     size_t *not_finite, struct ax_reward_outcome *outcome) {
+static enum ax_status read_line(const char *line, size_t len, size_t n, bool logs, double *out,
+                                size_t *not_finite, struct ax_reward_outcome *outcome) {
     struct ax_json_doc doc;
     outcome->failure = AX_REWARD_FINE;
+    outcome->logged = NULL;
     *not_finite = 0;
     for (size_t i = 0; i < n; i++)
         out[i] = NAN;
-    const enum ax_status st = ax_json_parse(&doc, "its line", line, len);
+    enum ax_status st = ax_json_parse(&doc, "its line", line, len);
     if (st == AX_ERR_NOMEM)
         return st;
     if (st != AX_OK) {
@@ -98,10 +138,21 @@ enum ax_status ax_reward_answer_read(const char *line, size_t len, size_t n, dou
         return AX_OK;
     }
     read_object(doc.root, n, out, not_finite, outcome);
+    st = logs ? read_logged(doc.root, n, outcome) : AX_OK;
     ax_json_free(&doc);
     for (size_t i = 0; i < n && outcome->failure != AX_REWARD_FINE; i++)
         out[i] = NAN;
-    return AX_OK;
+    return st;
+}
+
+enum ax_status ax_reward_answer_read(const char *line, size_t len, size_t n, double *out,
+                                     size_t *not_finite, struct ax_reward_outcome *outcome) {
+    return read_line(line, len, n, false, out, not_finite, outcome);
+}
+
+enum ax_status ax_reward_answer_read_logged(const char *line, size_t len, size_t n, double *out,
+                                            size_t *not_finite, struct ax_reward_outcome *outcome) {
+    return read_line(line, len, n, true, out, not_finite, outcome);
 }
 
 void ax_reward_tell(struct ax_reward_fn *f, const char *fmt, ...) {

@@ -1,4 +1,5 @@
-/* The line that a child answers: {"rewards": [1, null, 0.5]}, or {"error": "…", "at": "file:line"}.
+/* The line that a child answers: {"rewards": [1, null, 0.5]}, or {"error": "…", "at": "file:line"}. That of Python may
+ * also have what is logged (struct ax_reward_outcome).
  *
  * null is TRL's None; "nan", "inf" and "-inf" are numbers that JSON lacks. Other keys are ignored.
  * The line comes from a program that nobody has tested: any bytes are an answer or a failure.
@@ -10,11 +11,16 @@
 
 /* A longer line is no answer to a call with n completions. */
 #define AX_REWARD_ANSWER_MAX(n) (((size_t)1 << 16) + 64 * (size_t)(n))
+/* Bytes that what is logged may add: python.py's bounds. */
+#define AX_REWARD_LOGGED_MAX(n) (((size_t)n + 2) << 18)
 
 /* out: [n]; NaN for null and numbers that are not finite, all NaN after a failure. *not_finite
  * counts those. Only memory is an error. */
 enum ax_status ax_reward_answer_read(const char *line, size_t len, size_t n, double *out,
                                      size_t *not_finite, struct ax_reward_outcome *outcome);
+/* The same of a line of Python's. */
+enum ax_status ax_reward_answer_read_logged(const char *line, size_t len, size_t n, double *out,
+                                            size_t *not_finite, struct ax_reward_outcome *outcome);
 
 /* Sets the outcome; the text's control characters become blanks. */
 void ax_reward_fail(struct ax_reward_outcome *outcome, enum ax_reward_failure failure,

@@ -27,6 +27,9 @@ extern const char *const ax_reward_failure_names[AX_REWARD_FAILURE_COUNT];
 struct ax_reward_outcome {
     enum ax_reward_failure failure;
     char text[512];
+    /* what the function has logged, {"metrics": {name: [sum, calls]}, "extra": {column: [n values]}} or one of them; owned
+     * by the caller; NULL: nothing */
+    json_t *logged;
 };
 
 /* A call's completions. */
@@ -36,6 +39,7 @@ struct ax_reward_call {
     /* the line for child processes, after the function's name; empty: not built yet. Shared by the
      * functions of a call */
     struct ax_buf *request;
+    struct ax_reward_progress progress;
 };
 
 struct ax_reward_kind {

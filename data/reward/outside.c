@@ -16,7 +16,7 @@
 /* ---- the line that a child is sent for a call ----
  *
  *   {"function": NAME, "prompts": […], "completions": […], "completion_ids": [[…], …],
- *    "columns": {"answer": […], …}}
+ *    "columns": {"answer": […], …}, "trainer_state": {"global_step": 12, "max_steps": 100, "epoch": 0.5}}
  *
  * as TRL passes them to functions: prompts as the records have them; completions as strings, or as
  * lists of one message where the prompt is a list of messages; every other column of the records,
@@ -144,7 +144,9 @@ static enum ax_status build_request(struct ax_buf *out, const struct ax_reward_c
     AX_TRY(put_list(out, call, put_ids, NULL));
     AX_TRY(ax_buf_puts(out, ",\"columns\":{"));
     AX_TRY(put_columns(out, call));
-    return ax_buf_puts(out, "}}\n");
+    return ax_buf_printf(
+        out, "},\"trainer_state\":{\"global_step\":%lld,\"max_steps\":%lld,\"epoch\":%.17g}}\n",
+        (long long)call->progress.step, (long long)call->progress.total, call->progress.epoch);
 }
 
 /* Appends the line, with its newline, to `out`. */
@@ -218,17 +220,19 @@ static enum ax_status ask(struct ax_reward_fn *f, const struct ax_buf *question,
                           size_t n, double *out, size_t *not_finite,
                           struct ax_reward_outcome *outcome) {
     struct outside *x = f->state;
+    const bool logs = f->kind == &ax_reward_python && out;
     const struct ax_question q = {.who = x->who,
                                   .text = question->data,
                                   .n = question->len,
-                                  .max_answer = AX_REWARD_ANSWER_MAX(n),
+                                  .max_answer = AX_REWARD_ANSWER_MAX(n) +
+                                                (logs ? AX_REWARD_LOGGED_MAX(n) : 0),
                                   .seconds = seconds,
                                   .watch = f->shared->watch};
     AX_TRY(ax_child_ask(x->child, &q, outcome));
     if (outcome->failure != AX_REWARD_FINE)
         return AX_OK;
-    AX_TRY(ax_reward_answer_read(x->child->line.data, x->child->line.len, n, out, not_finite,
-                                 outcome));
+    AX_TRY((logs ? ax_reward_answer_read_logged : ax_reward_answer_read)(
+        x->child->line.data, x->child->line.len, n, out, not_finite, outcome));
     if (outcome->failure == AX_REWARD_RUBBISH) /* who knows what its next line answers */
         ax_child_end(x->child, x->who, 0);
     return AX_OK;

@@ -2,7 +2,8 @@
 # standard input, where then a line of JSON asks and a line on standard output answers:
 #   {"load": "module.function"}  ->  {"rewards": []}
 #   {"function": "module.function", "prompts": [...], "completions": [...], "completion_ids": [...],
-#    "columns": {...}}           ->  {"rewards": [1.0, null, "nan"]}
+#    "columns": {...}, "trainer_state": {...}}  ->  {"rewards": [1.0, null, "nan"], "metrics": {name: [sum, calls]},
+#                                                    "extra": {column: [...]}}, the last two if something is logged
 #   {"tool": "module.function" or "file.py:function"}  ->  {"schema": {...}, "late": false}
 #   {"call": the same, "arguments": {...}}  ->  {"result": "text", "failed": false}
 #   {"environment": the same, of a class or factory}  ->  {"title": "Class", "steps": true, "tools": [schema, ...],
@@ -132,18 +133,111 @@ def settled(result):
     return loop.run_until_complete(result)
 
 
+class TrainerState:
+    """What a run tells of transformers' one."""
+
+    def __init__(self, values):
+        self.__dict__.update(values)
+
+    def __getattr__(self, name):
+        raise AttributeError(f"trainer_state has {', '.join(vars(self))}, and no {name}")
+
+
+MOST_NAMES = 64  # of metrics and of columns, in a call
+MOST_NAME = 95  # bytes
+MOST_VALUE = 1 << 14  # characters
+MOST_VALUES = 1 << 18  # characters that a completion's values have as JSON, on average
+
+
+class Logged:
+    """What a call logs. What takes its time outlives the call, and logs to nobody."""
+
+    def __init__(self, n):
+        self.n, self.metrics, self.extra = n, {}, {}
+
+    def log_metric(self, name, value):
+        check_name("log_metric", name, self.metrics)
+        try:
+            if isinstance(value, (str, bytes)):
+                raise TypeError
+            number = float(value)
+        except (TypeError, ValueError, OverflowError):
+            raise TypeError(f'log_metric("{name}"): expected a number, got {value!r:.100}') from None
+        self.metrics.setdefault(name, []).append(number)
+
+    def log_extra(self, column, values):
+        """Values come together or bit by bit; all of them replace those that were there, as the last ones count in TRL."""
+        check_name("log_extra", column, self.extra)
+        if isinstance(values, (str, bytes, dict)) or not hasattr(values, "__iter__"):
+            raise TypeError(f'log_extra("{column}"): expected a list of values, got {values!r:.100}')
+        values = [plain(x) for x in values]
+        if len(values) != self.n:
+            values = self.extra.get(column, []) + values
+        self.check_count(column, values, len(values) <= self.n)
+        self.extra[column] = values
+
+    def check_count(self, column, values, right):
+        if not right:
+            raise ValueError(f'log_extra("{column}"): {len(values)} values for {self.n} completions')
+
+    def put(self, answer):
+        metrics, extra = dict(self.metrics), dict(self.extra)
+        for column, values in extra.items():
+            self.check_count(column, values, len(values) == self.n)
+        if len(json.dumps(extra)) > MOST_VALUES * (self.n + 1):
+            raise ValueError(f"log_extra: more than {MOST_VALUES >> 10} KiB of values for each completion")
+        if metrics:
+            answer["metrics"] = {name: [as_number(sum(values)), len(values)] for name, values in metrics.items()}
+        if extra:
+            answer["extra"] = extra
+        return answer
+
+
+def check_name(function, name, names):
+    if not isinstance(name, str):
+        raise TypeError(f"{function}: expected a name, a string, got {name!r:.100}")
+    if not name or not name.isprintable() or len(name.encode()) > MOST_NAME:
+        raise ValueError(f"{function}: expected a name of 1 to {MOST_NAME} printable bytes, got {name!r:.100}")
+    if name not in names and len(names) == MOST_NAMES:
+        raise ValueError(f'{function}("{name}"): more than {MOST_NAMES} names')
+
+
+def plain(value):
+    """As JSON, and short."""
+    made = as_json(value)
+    whole = made if isinstance(made, str) else json.dumps(made)
+    return made if len(whole) <= MOST_VALUE else shortened(whole, MOST_VALUE)
+
+
+def as_json(value):
+    if isinstance(value, dict):
+        return {as_json(str(k)).replace("\0", "\ufffd"): as_json(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [as_json(v) for v in value]
+    if hasattr(value, "tolist"):  # numbers and tensors of numpy and torch
+        return as_json(value.tolist())
+    if isinstance(value, float):
+        return as_number(value)
+    if value is None or isinstance(value, bool) or (isinstance(value, int) and abs(value) < 1 << 63):
+        return value
+    return str(value).encode("utf-8", "replace").decode()
+
+
 def call(request):
     function, names = functions[request["function"]]
-    arguments = {**request["columns"], "trainer_state": None}
+    logged = Logged(len(request["completions"]))
+    arguments = {**request["columns"], "trainer_state": TrainerState(request["trainer_state"]),
+                 "log_extra": logged.log_extra, "log_metric": logged.log_metric}
     for key in ("prompts", "completions", "completion_ids"):
         arguments[key] = request[key]
     if names is not None:
         arguments = {k: v for k, v in arguments.items() if k in names}
     result = settled(function(**arguments))
     try:
-        return {"rewards": [as_number(x) for x in result]}
+        rewards = [as_number(x) for x in result]
     except (TypeError, ValueError) as e:
         raise Refused(f"it must return a list of numbers or None, not {result!r:.100} ({e})")
+    return logged.put({"rewards": rewards})
 
 
 # ---- tools: their definitions as transformers' get_json_schema makes them ----
@@ -253,12 +347,14 @@ def call_tool(request):
 
 
 def result_text(result):
-    most = 1 << 16
-    whole = str(result)
+    return shortened(str(result), 1 << 16).encode("utf-8", "replace").decode()
+
+
+def shortened(whole, most):
     half = most // 2
-    if len(whole) > most:
-        whole = f"{whole[:half]}\n[... {len(whole) - most} characters are left out ...]\n{whole[-half:]}"
-    return whole.encode("utf-8", "replace").decode()
+    if len(whole) <= most:
+        return whole
+    return f"{whole[:half]}\n[... {len(whole) - most} characters are left out ...]\n{whole[-half:]}"
 
 
 # ---- environments: objects with reset, and step or methods that are tools, as TRL's environment_factory makes them ----

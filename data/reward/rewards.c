@@ -21,6 +21,8 @@ struct ax_rewards {
     struct ax_buf request;         /* see struct ax_reward_call */
     double *scores;                /* [scores_cap] of one function */
     size_t scores_cap;
+    struct ax_reward_progress progress;
+    json_t *logged; /* see ax_rewards_take_logged */
 };
 
 /* ---- which kind a name is ---- */
@@ -163,6 +165,7 @@ void ax_rewards_close(struct ax_rewards *r) {
     ax_reward_shared_free(&r->shared);
     ax_sandbox_close(r->shared.sandbox);
     ax_buf_free(&r->request);
+    json_decref(r->logged);
     ax_free(r->scores);
     ax_free(r->functions);
     ax_free(r);
@@ -188,6 +191,24 @@ const struct ax_reward_counters *ax_rewards_counters(const struct ax_rewards *r,
     return &r->functions[i].counters;
 }
 
+/* ---- what functions log ---- */
+
+/* Takes the reference. */
+static enum ax_status keep_logged(struct ax_rewards *r, const struct ax_reward_fn *f,
+                                  json_t *logged) {
+    r->logged = r->logged ? r->logged : json_array();
+    const bool named = json_object_set_new(logged, "function", json_string(f->name)) == 0;
+    if (json_array_append_new(r->logged, logged) == 0 && named)
+        return AX_OK;
+    return ax_error(AX_ERR_NOMEM, "out of memory for what reward functions log");
+}
+
+json_t *ax_rewards_take_logged(struct ax_rewards *r) {
+    json_t *logged = r->logged;
+    r->logged = NULL;
+    return logged;
+}
+
 /* ---- scoring ---- */
 
 /* Counts a failed call; the last of several in a row is an error. */
@@ -205,9 +226,10 @@ static enum ax_status strike(struct ax_reward_fn *f, const struct ax_reward_outc
                     f->in_a_row, what, outcome->text);
 }
 
-static enum ax_status score_one(struct ax_reward_fn *f, const struct ax_reward_call *call,
-                                double *scores) {
+static enum ax_status score_one(struct ax_rewards *r, struct ax_reward_fn *f,
+                                const struct ax_reward_call *call) {
     struct ax_reward_outcome outcome = {0};
+    double *scores = r->scores;
     const double start = ax_clock_now();
     for (size_t i = 0; i < call->n; i++)
         scores[i] = NAN;
@@ -220,7 +242,7 @@ static enum ax_status score_one(struct ax_reward_fn *f, const struct ax_reward_c
     if (outcome.failure != AX_REWARD_FINE)
         return strike(f, &outcome);
     f->in_a_row = 0;
-    return AX_OK;
+    return outcome.logged ? keep_logged(r, f, outcome.logged) : AX_OK;
 }
 
 static enum ax_status make_room(struct ax_rewards *r, size_t n) {
@@ -242,7 +264,7 @@ static enum ax_status score_kind(struct ax_rewards *r, const struct ax_reward_ca
     for (int i = 0; i < r->n; i++) {
         if ((r->functions[i].kind == &own_kind) != joint)
             continue;
-        AX_TRY(score_one(&r->functions[i], call, r->scores));
+        AX_TRY(score_one(r, &r->functions[i], call));
         for (size_t k = 0; k < call->n; k++)
             out[k * (size_t)r->n + (size_t)i] = r->scores[k];
     }
@@ -251,13 +273,18 @@ static enum ax_status score_kind(struct ax_rewards *r, const struct ax_reward_ca
 
 enum ax_status ax_rewards_score(struct ax_rewards *r, size_t n, const struct ax_reward_item *items,
                                 double *out) {
-    const struct ax_reward_call call = {.n = n, .items = items, .request = &r->request};
+    const struct ax_reward_call call = {
+        .n = n, .items = items, .request = &r->request, .progress = r->progress};
     r->request.len = 0;
     AX_TRY(make_room(r, n));
     AX_TRY(score_kind(r, &call, false, out));
     if (r->watch)
         AX_TRY(r->watch->settle(r->watch->watch.ctx));
     return score_kind(r, &call, true, out);
+}
+
+void ax_rewards_set_progress(struct ax_rewards *r, struct ax_reward_progress progress) {
+    r->progress = progress;
 }
 
 bool ax_rewards_are_joint(const struct ax_rewards *r) {

@@ -87,6 +87,12 @@ struct ax_reward_counters {
     uint64_t verdicts[AX_VERDICT_COUNT]; /* verdicts on programs, for code */
 };
 
+/* How far a run has come: for functions of the user, with transformers' names. */
+struct ax_reward_progress {
+    int64_t step, total; /* global_step: steps made; max_steps */
+    double epoch;        /* epochs done */
+};
+
 struct ax_rewards;
 
 /* True if a name such as "format:^a/b$" is a built-in. */
@@ -122,6 +128,13 @@ enum ax_status ax_rewards_score(struct ax_rewards *r, size_t n, const struct ax_
  * the completions of which it computes a share. */
 bool ax_rewards_are_joint(const struct ax_rewards *r);
 enum ax_status ax_rewards_join(struct ax_rewards *r, size_t n, const struct ax_reward_item *items);
+
+/* Told to functions from now on. */
+void ax_rewards_set_progress(struct ax_rewards *r, struct ax_reward_progress progress);
+/* What functions of Python have logged in calls that succeeded, since this was last asked: a list of {"function": name,
+ * "metrics": {name: [sum of values, number of values]}, "extra": {column: [the value of each completion]}}, without
+ * "metrics" or "extra" if that is empty. A sum that is not finite is text. NULL: nothing. Owned by the caller. */
+json_t *ax_rewards_take_logged(struct ax_rewards *r);
 
 /* So far; valid as long as `r`. */
 const struct ax_reward_counters *ax_rewards_counters(const struct ax_rewards *r, int i);

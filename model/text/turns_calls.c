@@ -1,6 +1,7 @@
 /* Calls of answers, and their results on the ranks that have the same answers. */
 #include "base/mem.h"
 #include "model/text/turns_parts.h"
+#include "parallel/texts.h"
 
 /* ---- calls ---- */
 
@@ -102,16 +103,16 @@ static enum ax_status share_texts(const struct ax_turns *x, const struct ax_turn
     double *numbers;
     int64_t n = 0;
     for (size_t k = 0; k < c->n; k++)
-        n += ax_turns_packed(c->results[k].n);
+        n += ax_text_numbers(c->results[k].n);
     AX_TRY(ax_alloc(&numbers, (size_t)n, sizeof *numbers));
     double *at = numbers;
-    for (size_t k = 0; k < c->n && x->beside; at += ax_turns_packed(c->results[k++].n))
-        ax_turns_pack(c->results[k].text, c->results[k].n, at);
+    for (size_t k = 0; k < c->n && x->beside; at += ax_text_numbers(c->results[k++].n))
+        ax_text_pack(c->results[k].text, c->results[k].n, at);
     const enum ax_status st = add_up(x, numbers, n);
     at = numbers;
     for (size_t k = 0; k < c->n && st == AX_OK && !x->beside;
-         at += ax_turns_packed(c->results[k++].n))
-        ax_turns_unpack(c->results[k].text, c->results[k].n, at);
+         at += ax_text_numbers(c->results[k++].n))
+        ax_text_unpack(c->results[k].text, c->results[k].n, at);
     ax_free(numbers);
     return st;
 }

@@ -51,9 +51,5 @@ void ax_turns_calls_free(struct ax_turns_calls *c);
 enum ax_status ax_turns_begin_with(struct ax_turns *x, int64_t number, const char *text, size_t n);
 /* Gives all ranks all answers. */
 enum ax_status ax_turns_share(struct ax_turns *x);
-/* Numbers that hold n bytes, and the bytes in them. */
-int64_t ax_turns_packed(size_t n);
-void ax_turns_pack(const char *text, size_t n, double *numbers);
-void ax_turns_unpack(char *text, size_t n, const double *numbers);
 
 #endif

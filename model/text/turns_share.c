@@ -4,27 +4,10 @@
 
 #include "base/mem.h"
 #include "model/text/turns_parts.h"
+#include "parallel/texts.h"
 
 /* Numbers that ranks tell each other at a time. */
 #define SHARED_NUMBERS ((int64_t)1 << 18)
-
-/* ---- text as numbers ---- */
-
-#define PACKED 6 /* bytes in a number, whose sums with zeros are exact */
-
-int64_t ax_turns_packed(size_t n) {
-    return (int64_t)((n + PACKED - 1) / PACKED);
-}
-
-void ax_turns_pack(const char *text, size_t n, double *numbers) {
-    for (size_t i = 0; i < n; i++)
-        numbers[i / PACKED] += ldexp((unsigned char)text[i], 8 * (int)(i % PACKED));
-}
-
-void ax_turns_unpack(char *text, size_t n, const double *numbers) {
-    for (size_t i = 0; i < n; i++)
-        text[i] = (char)((uint64_t)numbers[i / PACKED] >> 8 * (i % PACKED));
-}
 
 /* ---- prompts ---- */
 
@@ -75,7 +58,7 @@ static int64_t count_numbers(const struct share *s, int64_t number) {
     const double *h = s->headers + number * HEADER;
     const int64_t n = (int64_t)h[N_TOKENS], lists = (a->logprobs != NULL) + (a->entropies != NULL);
     return s->role == AX_ROLE_PP ? n * lists
-                                 : n * (2 + lists) + ax_turns_packed((size_t)h[N_BYTES]);
+                                 : n * (2 + lists) + ax_text_numbers((size_t)h[N_BYTES]);
 }
 
 static void move_ids(struct ax_turns_answer *a, double **at, int64_t n, bool out) {
@@ -95,7 +78,7 @@ static enum ax_status read_text(struct share *s, int64_t number, const double *n
     struct ax_turns_answer *a = &s->x->answers[number];
     char *text;
     AX_TRY(ax_alloc(&text, n + 1, 1));
-    ax_turns_unpack(text, n, numbers);
+    ax_text_unpack(text, n, numbers);
     json_t *v = json_loadb(text, n, JSON_ALLOW_NUL, NULL);
     const json_t *observed = json_object_get(v, "observed");
     enum ax_status st = ax_turns_begin_with(s->x, number, json_string_value(observed),
@@ -114,10 +97,10 @@ static enum ax_status move_answer(struct share *s, int64_t number, double *at, b
     const size_t bytes = (size_t)h[N_BYTES];
     if (s->role != AX_ROLE_PP) {
         if (out)
-            ax_turns_pack(s->texts[number], bytes, at);
+            ax_text_pack(s->texts[number], bytes, at);
         else
             AX_TRY(read_text(s, number, at, bytes));
-        at += ax_turns_packed(bytes);
+        at += ax_text_numbers(bytes);
         a->episode.n = n;
         move_ids(a, &at, n, out);
     }

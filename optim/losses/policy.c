@@ -26,7 +26,7 @@ enum {
     SAMPLER_GAP_MAX,
     MEASURES
 };
-static const char *const names[MEASURES + 1] = {
+const char *const ax_policy_measures[MEASURES + 1] = {
     [ENTROPY] = "entropy",
     [KL] = "kl",
     [CLIP_LOW] = "clip_ratio/low_mean",
@@ -427,6 +427,6 @@ struct ax_objective ax_objective_policy(struct ax_policy *p, const struct ax_pol
         .name = "policy",
         .columns = &p->columns,
         .per = o->loss->per,
-        .measures = names,
+        .measures = ax_policy_measures,
         .head = {.needs_entropy = o->entropy_coef != 0, .token_grad = token_grad, .ctx = p}};
 }

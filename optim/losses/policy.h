@@ -104,6 +104,8 @@ struct ax_policy {
 /* False if no token of a completion with this advantage has a gradient: it may be left out of a step
  * whose `absent` has its weight. The routers' balancing loss would miss it. */
 bool ax_policy_trains(const struct ax_policy_options *o, double advantage);
+/* Names of what it measures, NULL-terminated. */
+extern const char *const ax_policy_measures[];
 /* *p must outlive the objective. */
 struct ax_objective ax_objective_policy(struct ax_policy *p, const struct ax_policy_options *o);
 

@@ -139,6 +139,9 @@ struct ax_step_figures {
 };
 void ax_metrics_step(struct ax_metrics *m, const struct ax_step_figures *f);
 
+/* Does a record have this name, whatever is measured and the completions' figures? */
+bool ax_metrics_is_own(const char *name);
+
 /* An evaluation after `step`. */
 void ax_metrics_eval(struct ax_metrics *m, int64_t step, double epoch,
                      const struct ax_eval_result *r);

@@ -196,6 +196,27 @@ enum ax_status ax_metrics_put_event(struct ax_buf *out, int64_t step, const char
     return st;
 }
 
+/* ---- names ---- */
+
+/* Names of records, with and without "eval_", and of what trackers and TensorBoard get; figures that come behind those of
+ * completions. */
+bool ax_metrics_is_own(const char *name) {
+    static const char own[] =
+        "step\0event\0text\0prompt\0epoch\0loss\0grad_norm\0learning_rate\0tokens\0"
+        "trained_tokens\0seconds\0tokens_per_second\0mfu\0hfu\0memory_bytes\0"
+        "peak_memory_bytes\0memory_gib\0waits\0skipped\0phase_seconds\0ranks\0rows\0"
+        "perplexity\0accuracy\0runtime\0samples_per_second\0global_step\0"
+        "mean_token_accuracy\0mtp_loss\0indexer_kl\0staleness\0sampling_s\0rollout_wait_s\0"
+        "weight_sync_s\0backpressure_s\0time_saved\0val/grad_norm\0loss/value_avg\0"
+        "val/clipfrac_avg\0";
+    static const char eval[] = "eval_";
+    const char *plain = strncmp(name, eval, strlen(eval)) == 0 ? name + strlen(eval) : name;
+    bool is = strncmp(plain, "moe/", 4) == 0;
+    for (const char *one = own; *one; one += strlen(one) + 1)
+        is = is || strcmp(one, plain) == 0;
+    return is;
+}
+
 /* ---- samples ---- */
 
 #define PROMPT_BYTES 2000 /* most bytes stored */

@@ -30,6 +30,7 @@ enum ax_status ax_rollout_create(struct ax_rollout *r, const struct ax_rollout_o
     AX_TRY(ax_alloc(&r->records, (size_t)o->prompts, sizeof *r->records));
     AX_TRY(ax_alloc(&r->todo, (size_t)o->prompts, sizeof *r->todo));
     AX_TRY(ax_alloc(&r->rewards, n * (size_t)functions, sizeof *r->rewards));
+    AX_TRY(ax_alloc(&r->logged.extra, n, sizeof *r->logged.extra));
     AX_TRY(ax_alloc(&r->ids, tokens, sizeof *r->ids));
     AX_TRY(ax_alloc(&r->logprobs, tokens, sizeof *r->logprobs));
     if (o->turns) {
@@ -72,6 +73,7 @@ void ax_rollout_free(struct ax_rollout *r) {
         json_decref(r->calls[i]);
         json_decref(r->turn_rewards[i]);
     }
+    ax_rollout_free_logged(r);
     ax_free(r->turn_rewards);
     ax_free(r->observations);
     ax_free(r->messages);
@@ -573,6 +575,7 @@ static enum ax_status go_round(struct ax_rollout *r, struct ax_model *m, struct 
 
 static void do_all(struct ax_rollout *r) {
     memset(r->verdicts, 0, sizeof r->verdicts);
+    ax_rollout_forget_logged(r);
     r->n_todo = r->o->prompts;
     for (int64_t i = 0; i < r->n_todo; i++)
         r->todo[i] = i;

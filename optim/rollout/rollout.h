@@ -15,7 +15,7 @@
  * samples are in its context, and train nothing. An environment may add to the prompt, answer turns, and give rewards.
  *
  * See rollout.c (a generation), turns.c (completions with tools), observe.c (what an environment adds to a prompt),
- * rollout_rewards.c (rewards, advantages, figures), reread.h (a teacher with another tokenizer), rollout_state.c (what a checkpoint has of it), letter.c (a
+ * rollout_rewards.c (rewards, advantages, figures), logged.c (what reward functions log), reread.h (a teacher with another tokenizer), rollout_state.c (what a checkpoint has of it), letter.c (a
  * generation that is trained on later), rollout_log.c,
  * optim/train/rollout.c (a turn's micro-batches). */
 #ifndef AX_OPTIM_ROLLOUT_ROLLOUT_H
@@ -35,6 +35,14 @@
 #include "optim/rollout/reward_model.h"
 
 #define AX_ROLLOUT_MAX_REWARDS 16
+
+/* What reward functions log; logged.c. */
+struct ax_rollout_logged {
+    json_t *metrics; /* the generation's: name → [sum of values, number of values] */
+    json_t *names;   /* names of metrics so far, each with the function that has logged it first */
+    json_t **extra;  /* [n] columns of a completion; NULL: none */
+    bool told;       /* that a metric is left out */
+};
 
 /* PPO's options for the rewards and advantages of tokens (gae.h). */
 struct ax_rollout_ppo {
@@ -166,9 +174,11 @@ struct ax_rollout {
     /* for PPO, else NULL; shaped like ids. A value or return belongs to the place of a token: a
      * completion's first one is at the prompt's last token */
     float *values, *returns;
-    int64_t *order; /* [n] */
+    int64_t *order;                     /* [n] */
+    struct ax_reward_progress progress; /* for the reward functions; the caller's */
     /* about the last generation, for reports; not part of a checkpoint */
-    double *rewards;                   /* [n][functions] */
+    double *rewards; /* [n][functions] */
+    struct ax_rollout_logged logged;
     double verdicts[AX_VERDICT_COUNT]; /* verdicts on programs that rewards have run */
     char **records;                    /* [prompts] JSON */
     /* with tools, else NULL: [n] messages of a completion, and its calls with their seconds; lists */
@@ -254,6 +264,12 @@ bool ax_rollout_stop_now(void *ctx);
  * spread of rewards; rollout_rewards.c. *stopped, on all ranks alike: one of them was asked to stop, and
  * there are no rewards. */
 enum ax_status ax_rollout_reward(struct ax_rollout *r, struct ax_runtime *rt, bool *stopped);
+/* Takes what reward functions have logged of this rank's completions to do, from the first-th on, and of those of the
+ * others; as figures; logged.c. */
+enum ax_status ax_rollout_share_logged(struct ax_rollout *r, struct ax_runtime *rt, int64_t first);
+void ax_rollout_put_logged(struct ax_rollout *r);
+void ax_rollout_forget_logged(struct ax_rollout *r);
+void ax_rollout_free_logged(struct ax_rollout *r);
 /* Computes advantages and figures. */
 enum ax_status ax_rollout_judge(struct ax_rollout *r);
 /* For PPO: a completion has a place for each token that the model has sampled, at the token before it, and, if it is

@@ -40,6 +40,11 @@ static bool put_rewards(const struct ax_rollout *r, int64_t i, json_t *v) {
             json_object_set_new(v, "advantage", ax_json_number((double)r->list[i].advantage)) == 0);
 }
 
+static bool put_logged(const struct ax_rollout *r, int64_t i, json_t *v) {
+    json_t *extra = r->logged.extra[i];
+    return !extra || json_object_set(v, "extra", extra) == 0;
+}
+
 static bool put_taught(const struct ax_rollout *r, int64_t i, json_t *v) {
     return !r->teacher ||
            json_object_set_new(v, "kd_loss", ax_json_number((double)r->list[i].taught_kl)) == 0;
@@ -102,9 +107,9 @@ enum ax_status ax_rollout_line(const struct ax_rollout *r, int64_t i, int64_t st
     struct ax_buf prompt = {0}, completion = {0};
     enum ax_status st = ax_rollout_text(r, &r->list[i], &prompt, &completion);
     json_t *v = st == AX_OK ? line_json(r, i, &prompt, &completion) : NULL;
-    char *text = v && put_source(r, i, v) && put_rewards(r, i, v) && put_taught(r, i, v) &&
-                         put_spans(r, i, v) && put_turns(r, i, v) && put_environment(r, i, v) &&
-                         put_version(r, v)
+    char *text = v && put_source(r, i, v) && put_rewards(r, i, v) && put_logged(r, i, v) &&
+                         put_taught(r, i, v) && put_spans(r, i, v) && put_turns(r, i, v) &&
+                         put_environment(r, i, v) && put_version(r, v)
                      ? json_dumps(v, JSON_REAL_PRECISION(9))
                      : NULL;
     if (st == AX_OK && !text)

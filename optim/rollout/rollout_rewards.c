@@ -131,6 +131,7 @@ static enum ax_status score_own(const struct ax_rollout *r, struct ax_runtime *r
     struct ax_reward_watch watch = ax_together_watch(&ranks);
     if (ax_together_runs(&rt->mesh) && n > 0) {
         ax_rewards_watch(r->o->rewards, &watch);
+        ax_rewards_set_progress(r->o->rewards, r->progress);
         const enum ax_status st = score_items(r, first, n, out);
         ax_rewards_watch(r->o->rewards, NULL);
         return st;
@@ -141,7 +142,7 @@ static enum ax_status score_own(const struct ax_rollout *r, struct ax_runtime *r
 
 /* Each data rank scores the completions of some groups; then all have all rewards [n][functions],
  * unless they were asked to stop. */
-static enum ax_status score_share(const struct ax_rollout *r, struct ax_runtime *rt, int64_t n,
+static enum ax_status score_share(struct ax_rollout *r, struct ax_runtime *rt, int64_t n,
                                   double *rewards, bool *stopped) {
     const int functions = ax_rewards_count(r->o->rewards);
     int64_t first, own;
@@ -155,7 +156,9 @@ static enum ax_status score_share(const struct ax_rollout *r, struct ax_runtime 
     add_verdicts(r, 1, verdicts);
     if (*stopped)
         return AX_OK;
-    return ax_runtime_combine(rt, AX_ROLE_WORLD, AX_SUM, rewards, n * functions + AX_VERDICT_COUNT);
+    AX_TRY(
+        ax_runtime_combine(rt, AX_ROLE_WORLD, AX_SUM, rewards, n * functions + AX_VERDICT_COUNT));
+    return ax_rollout_share_logged(r, rt, first * r->o->group);
 }
 
 static struct ax_advantage_options advantage_options(const struct ax_rollout *r, double *weights) {
@@ -638,6 +641,7 @@ enum ax_status ax_rollout_judge(struct ax_rollout *r) {
     }
     AX_TRY(ax_alloc(&values, 2 * (size_t)r->n, sizeof *values));
     const enum ax_status st = judge_rewards(r, values, values + r->n);
+    ax_rollout_put_logged(r);
     ax_free(values);
     return st;
 }

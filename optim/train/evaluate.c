@@ -61,6 +61,7 @@ static enum ax_status evaluate_rollout(struct ax_train *t, struct ax_rollout *ro
                                        struct ax_eval_result *r) {
     const struct ax_rollout_models models = ax_train_rollout_models(t);
     struct ax_eval_options eo;
+    rollout->progress = (struct ax_reward_progress){t->done, t->schedule.total, t->epoch};
     AX_TRY(ax_rollout_evaluate(rollout, &models, t->o->data.eval, &r->stopped));
     if (!r->stopped && t->o->step.objective->head.distill) {
         AX_TRY(eval_options(t, &eo));

@@ -39,6 +39,13 @@ static enum ax_status count_epoch(struct ax_train_schedule *s, const struct ax_t
     return AX_OK;
 }
 
+enum ax_status ax_train_schedule_count(struct ax_train_schedule *s, const struct ax_train_data *d,
+                                       int64_t epoch, int64_t *sequences) {
+    AX_TRY(count_epoch(s, d, epoch));
+    *sequences = s->sequences[epoch];
+    return AX_OK;
+}
+
 /* Rounds down if short steps are dropped, else up; but a number very close to an integer is that
  * integer, as when the third of 2.3 epochs is computed as 0.2999… of one. */
 static int64_t whole_steps(double steps, bool drop_last) {

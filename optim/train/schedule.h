@@ -20,7 +20,10 @@ struct ax_train_schedule {
 };
 enum ax_status ax_train_schedule_make(struct ax_train_schedule *s, const struct ax_train_options *o,
                                       int data_ranks);
-/* How many of an epoch's sequences are used. */
+/* How many sequences an epoch of countable data has; of a schedule that is not made, too. */
+enum ax_status ax_train_schedule_count(struct ax_train_schedule *s, const struct ax_train_data *d,
+                                       int64_t epoch, int64_t *sequences);
+/* How many of them are used. */
 int64_t ax_train_schedule_used(const struct ax_train_schedule *s, int64_t sequences);
 void ax_train_schedule_free(struct ax_train_schedule *s);
 /* *epochs done after this step, and whether the step is the *last of its epoch. Counts the epoch if

@@ -22,8 +22,9 @@ static const char functions[] =
     "import asyncio, json, os, sys, threading, time\n"
     "calls = []\n"
     "def kwargs(prompts, completions, **kwargs):\n"
-    "    assert sorted(kwargs) == ['answer', 'completion_ids', 'level', 'trainer_state'], kwargs\n"
-    "    assert kwargs['trainer_state'] is None\n"
+    "    assert sorted(kwargs) == ['answer', 'completion_ids', 'level', 'log_extra', 'log_metric', "
+    "'trainer_state'], kwargs\n"
+    "    assert vars(kwargs['trainer_state']) == dict(global_step=0, max_steps=0, epoch=0)\n"
     "    assert kwargs['completion_ids'] == [[1, 2, 3]] * len(prompts)\n"
     "    assert kwargs['level'] == [1] + [None] * (len(prompts) - 1)\n"
     "    return [float(c == a) for c, a in zip(completions, kwargs['answer'])]\n"
@@ -521,7 +522,8 @@ static void programs(void **state) {
          "info rewards: once: says hello\n", 1},
         {"sees", "#!/bin/sh\nread -r x; echo \"$x\" >&2; echo '{\"rewards\": [1]}'; read -r x\n",
          "sees\",\"prompts\":[\"What?\"],\"completions\":[\"a\"],\"completion_ids\":[[1,2,3]],"
-         "\"columns\":{\"answer\":[\"a\"],\"level\":[1]}}\n",
+         "\"columns\":{\"answer\":[\"a\"],\"level\":[1]},\"trainer_state\":{\"global_step\":0,"
+         "\"max_steps\":0,\"epoch\":0}}\n",
          1},
         {"error", "#!/bin/sh\nread -r x; echo '{\"error\": \"no judge\"}'; read -r x\n",
          "error: exception: no judge. No rewards", NAN},

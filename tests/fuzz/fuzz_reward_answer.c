@@ -1,5 +1,5 @@
 /* What a reward function answers: any bytes are rewards or a failure with one printable line, and a
- * failure has no rewards. The first byte is the number of completions. */
+ * failure has no rewards, and has logged nothing. The first byte is the number of completions. */
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -20,7 +20,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     double *out = malloc(n * sizeof *out); /* exactly, so that a sanitizer sees one more */
     char *line = malloc(size - 1);
     memcpy(line, data + 1, size - 1);
-    AX_ASSERT(ax_reward_answer_read(line, size - 1, n, out, &not_finite, &outcome) == AX_OK);
+    AX_ASSERT(ax_reward_answer_read_logged(line, size - 1, n, out, &not_finite, &outcome) == AX_OK);
+    AX_ASSERT(!outcome.logged || outcome.failure == AX_REWARD_FINE);
+    json_decref(outcome.logged);
     for (size_t i = 0; i < n; i++) {
         AX_ASSERT(!isinf(out[i]));
         nones += isnan(out[i]) ? 1 : 0;
