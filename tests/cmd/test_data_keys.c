@@ -239,10 +239,11 @@ static void tokens_are_told_apart(void **state) {
 
 /* ---- names that nothing in the records has ---- */
 
-static void check_warning(const char *rows, const char *keys, const char *said) {
+static void check_warning_of(const char *rows, const char *keys, const char *more,
+                             const char *said) {
     char path[128];
     snprintf(path, sizeof path, "%s", put_text("n.jsonl", rows));
-    char *out = preview(1, (const char *const[]){put_config("n.yaml", path, keys)});
+    char *out = preview(2, (const char *const[]){put_config("n.yaml", path, keys), more});
     static const char *const all[] = {"message_field_training",
                                       "field_thinking: no",
                                       "type.field_",
@@ -251,13 +252,18 @@ static void check_warning(const char *rows, const char *keys, const char *said) 
                                       "_mappings",
                                       "roles: ",
                                       "to_train: ",
-                                      "two messages"};
+                                      "two messages",
+                                      "earlier turns"};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!said && strstr(out, all[i]))
             fail_msg("%s: said in\n%s", keys, out);
     if (said && !strstr(out, said))
         fail_msg("%s: \"%s\" is not said in\n%s", keys, said, out);
     ax_free(out);
+}
+
+static void check_warning(const char *rows, const char *keys, const char *said) {
+    check_warning_of(rows, keys, "sequence_len=64", said);
 }
 
 static void names_that_are_nowhere(void **state) {
@@ -356,6 +362,33 @@ static void messages_that_are_not_read_are_counted(void **state) {
                   "    type: chatml.argilla_chat\nrl: kto\n", "1 record has a conversation of");
 }
 
+/* LLaMA-Factory's records, of which axolotl's types read three columns, too. */
+static void context_that_is_not_read_is_counted(void **state) {
+    (void)state;
+#define ROW(more) "{\"instruction\": \"q\", \"input\": \"\", \"output\": \"a\"" more "}\n"
+#define LONG      "sequence_len=256"
+#define HISTORY   ", \"history\": [[\"x\", \"y\"]]"
+    static const char empty[] = ROW(", \"system\": \" \", \"history\": []")
+        ROW(", \"system\": null, \"system_prompt\": \"\", \"history\": null");
+    static const char rows[] = ROW("") ROW(", \"system\": \"s\"") ROW(HISTORY);
+    static const char map[] = "    type: {field_instruction: instruction, field_output: output}\n",
+                      prompted[] = "{\"prompt\": \"q\", \"completion\": \"a\" " HISTORY "}\n",
+                      chat[] = "{\"messages\": [" TURNS("a") "], \"system\": \"s\"}\n";
+    static const char two[] =
+        "2 records have a system text or earlier turns in the column system, system_prompt or "
+        "history, which the type does not read; name the first by field_system of a map, or write "
+        "all as messages (type: chat_template); the first is ";
+    check_warning_of(rows, "    type: alpaca\n", LONG, two);
+    check_warning_of(rows, "    type: alpaca:chat\n", LONG, "n.jsonl:2");
+    check_warning_of(empty, "    type: alpaca\n", LONG, NULL);
+    check_warning_of(rows, map, LONG,
+                     "1 record has a system text or earlier turns"); /* it reads system */
+    check_warning_of(ROW(", \"system\": \"s\""), map, LONG, NULL);
+    check_warning_of(ROW(", \"system_prompt\": \"s\""), map, LONG, "1 record has a system text");
+    check_warning_of(prompted, "", LONG, "1 record has a system text");
+    check_warning_of(chat, "    type: chat_template\nchat_template: chatml\n", LONG, NULL);
+}
+
 static int set_up(void **state) {
     if (scratch_make(state) != 0)
         return -1;
@@ -375,6 +408,7 @@ int main(void) {
         cmocka_unit_test(names_of_tools_and_roles),
         cmocka_unit_test(long_texts_are_counted),
         cmocka_unit_test(messages_that_are_not_read_are_counted),
+        cmocka_unit_test(context_that_is_not_read_is_counted),
     };
     return cmocka_run_group_tests(tests, set_up, scratch_remove);
 }

@@ -140,29 +140,45 @@ static enum ax_status warn_lines(const char *entry, const char *lines, ax_setup_
     return AX_OK;
 }
 
-/* One line per kind of oddity: how many conversations have it, and the first of them. */
+#define DIGITS_OF(x) #x
+#define DIGITS(x)    DIGITS_OF(x)
+
+/* One line per kind of oddity: how many records have it, and the first of them. */
 static enum ax_status put_odd(struct ax_buf *out, const struct ax_examples *set) {
+    static const char chat[] = "conversation has", chats[] = "conversations have",
+                      record[] = "record has", records[] = "records have";
     static const struct {
         enum ax_oddity kind;
-        const char *what;
+        const char *one, *many, *what;
     } kinds[] = {
-        {AX_ODD_ROLE, "a role other than system, user, assistant or tool (map it with roles)"},
-        {AX_ODD_START, "an assistant turn before any user turn"},
-        {AX_ODD_TWICE, "two user turns in a row"},
-        {AX_ODD_EMPTY, "an empty assistant turn"},
-        {AX_ODD_FLAG,
+        {AX_ODD_ROLE, chat, chats,
+         "a role other than system, user, assistant or tool (map it with roles)"},
+        {AX_ODD_START, chat, chats, "an assistant turn before any user turn"},
+        {AX_ODD_TWICE, chat, chats, "two user turns in a row"},
+        {AX_ODD_EMPTY, chat, chats, "an empty assistant turn"},
+        {AX_ODD_FLAG, chat, chats,
          "a turn with train: false, weight: 0 or the like that is trained on all the "
          "same (with type: chat_template, message_field_training: weight leaves out what has "
          "weight: 0)"},
-        {AX_ODD_THOUGHT,
+        {AX_ODD_THOUGHT, chat, chats,
          "answers that are trained on without their reasoning, which the chat template leaves out "
          "(many write only the last one's: let each record end with the answer to learn)"},
+        {AX_ODD_CUT, "text is", "texts are",
+         "longer than " DIGITS(AX_COMPLETION_EXAMPLES) " times sequence_len, and what follows is "
+                                                       "left out; split such texts"},
+        {AX_ODD_REST, record, records,
+         "a conversation of more than two messages, of which the type reads the first two; write "
+         "what precedes the answer into `prompt` and leave out `type`"},
+        {AX_ODD_UNREAD, record, records,
+         "a system text or earlier turns in the column system, system_prompt or history, which the "
+         "type does not read; name the first by field_system of a map, or write all as messages "
+         "(type: chat_template)"},
     };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         const struct ax_oddities *o = &set->info.oddities[kinds[i].kind];
         if (o->n > 0)
-            AX_TRY(ax_buf_printf(out, "%lld conversation%s %s; the first is %s:%lld\n",
-                                 (long long)o->n, o->n == 1 ? " has" : "s have", kinds[i].what,
+            AX_TRY(ax_buf_printf(out, "%lld %s %s; the first is %s:%lld\n", (long long)o->n,
+                                 o->n == 1 ? kinds[i].one : kinds[i].many, kinds[i].what,
                                  (size_t)o->file < set->n_files ? set->files[o->file] : "",
                                  (long long)o->line));
     }
@@ -199,24 +215,6 @@ static enum ax_status put_warnings(struct ax_buf *out, const struct ax_setup_dat
     AX_TRY(put_odd(out, set));
     if (set->n > 0)
         AX_TRY(put_missing(out, e, set));
-    const struct ax_oddities *cut = &i->oddities[AX_ODD_CUT];
-    if (cut->n > 0)
-        AX_TRY(ax_buf_printf(
-            out,
-            "%lld text%s longer than %d times sequence_len, and what follows is "
-            "left out; split such texts; the first is %s:%lld\n",
-            (long long)cut->n, cut->n == 1 ? " is" : "s are", AX_COMPLETION_EXAMPLES,
-            (size_t)cut->file < set->n_files ? set->files[cut->file] : "", (long long)cut->line));
-    const struct ax_oddities *rest = &i->oddities[AX_ODD_REST];
-    if (rest->n > 0)
-        AX_TRY(ax_buf_printf(
-            out,
-            "%lld record%s a conversation of more than two messages, of which the type reads the "
-            "first two; write what precedes the answer into `prompt` and leave out `type`; the "
-            "first is %s:%lld\n",
-            (long long)rest->n, rest->n == 1 ? " has" : "s have",
-            (size_t)rest->file < set->n_files ? set->files[rest->file] : "",
-            (long long)rest->line));
     AX_TRY(ax_setup_put_lost(out, e, set));
     if (ax_method_of(d->cfg)->task == AX_TASK_TEXT && set->n_trained > 0 && i->ends_trained == 0)
         AX_TRY(ax_buf_printf(

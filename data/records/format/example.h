@@ -42,6 +42,7 @@ enum ax_oddity {
     AX_ODD_RESULTS, /* results of tools that it leaves out */
     AX_ODD_CUT,     /* a text of more than AX_COMPLETION_EXAMPLES, without its rest */
     AX_ODD_REST,    /* messages after the two that the type reads */
+    AX_ODD_UNREAD,  /* a system text or earlier turns in columns that the type does not read */
     /* The first of AX_ODD_NAMES names of the configuration that nothing in the record has
      * (ax_format_name_at); a mistake if no record has one. */
     AX_ODD_NAME,

@@ -251,7 +251,7 @@ enum ax_status ax_format_record(const struct ax_format *f, struct ax_format_work
         ax_example_list_cut(out, before);
         w->oddities &= AX_ODD_LOST;
     } else if (out->n > before) {
-        out->items[before].oddities = w->oddities;
+        out->items[before].oddities = w->oddities | ax_format_unread(f, type, record);
     }
     return text && st == AX_ERR_DATA ? ax_record_error_hint(st, &f->o, record) : st;
 }

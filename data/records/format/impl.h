@@ -62,6 +62,10 @@ static inline enum ax_status ax_text_put(struct ax_buf *b, struct ax_text t) {
     return ax_buf_append(b, t.s, t.n);
 }
 
+/* The bit 1 << AX_ODD_UNREAD if it applies to a record of this type. */
+unsigned ax_format_unread(const struct ax_format *f, const struct ax_format_type *type,
+                          const json_t *record);
+
 /* True if a template's source contains this text. */
 bool ax_template_has(const struct ax_template *t, const char *text);
 
