@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "ckpt/hf/config.h"
 #include "ckpt/hf/index.h"
+#include "ckpt/hf/shards.h"
 
 #define SINGLE    "model.safetensors"
 #define INDEX     "model.safetensors.index.json"
@@ -42,6 +43,20 @@ static enum ax_status open_files(struct ax_hf *hf, const char *const *names, int
     return AX_OK;
 }
 
+/* Opens the shards that an index names. */
+static enum ax_status open_named(struct ax_hf *hf, const struct ax_hf_index *ix) {
+    char *path;
+    const enum ax_status st = open_files(hf, ix->shards, ix->n_shards);
+    if (st != AX_ERR_IO)
+        return st;
+    AX_TRY(ax_path_join(&path, hf->dir, ix->shards[hf->n_files]));
+    const bool exists = ax_path_exists(path);
+    ax_free(path);
+    return exists ? st
+                  : ax_error(st, "%s; " INDEX " names this file: get the folder again",
+                             ax_error_text());
+}
+
 static enum ax_status open_index(struct ax_hf *hf, const char *path) {
     struct ax_hf_index ix = {0};
     char *text;
@@ -49,11 +64,23 @@ static enum ax_status open_index(struct ax_hf *hf, const char *path) {
     AX_TRY(ax_read_file(path, MAX_INDEX, &text, &len));
     enum ax_status st;
     AX_TRY_GOTO(ax_hf_index_parse(&ix, path, text, len), st, done);
-    AX_TRY_GOTO(open_files(hf, ix.shards, ix.n_shards), st, done);
+    AX_TRY_GOTO(open_named(hf, &ix), st, done);
     AX_TRY_GOTO(ax_hf_index_check(&ix, hf->files), st, done);
 done:
     ax_hf_index_free(&ix);
     ax_free(text);
+    return st;
+}
+
+/* Without an index. *found: there are shards. */
+static enum ax_status open_shards(struct ax_hf *hf, bool *found) {
+    struct ax_hf_shards s;
+    AX_TRY(ax_hf_shards_list(&s, hf->dir));
+    *found = s.n > 0;
+    enum ax_status st = open_files(hf, (const char *const *)s.names, s.n);
+    if (st == AX_OK)
+        st = ax_hf_shards_check(&s, hf->dir, hf->files);
+    ax_hf_shards_free(&s);
     return st;
 }
 
@@ -114,7 +141,9 @@ static enum ax_status open_dir(struct ax_hf *hf) {
         if (found)
             return st;
     }
-    return refuse_missing(hf->dir);
+    bool found;
+    AX_TRY(open_shards(hf, &found));
+    return found ? AX_OK : refuse_missing(hf->dir);
 }
 
 /* ---- MXFP4 ---- */

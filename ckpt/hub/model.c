@@ -7,6 +7,7 @@
 #include "ckpt/hf/config.h"
 #include "ckpt/hf/index.h"
 #include "ckpt/hf/peft.h"
+#include "ckpt/hf/shards.h"
 #include "ckpt/hub/hub.h"
 
 #define MAX_INDEX ((size_t)64 << 20)
@@ -50,7 +51,8 @@ static const char *const small_files[] = {
 /* ---- the weights ---- */
 
 static enum ax_status refuse_weights(const struct ax_hub_snapshot *s, const char *id) {
-    const char *pickle = NULL, *gguf = NULL, *own = NULL;
+    const char *pickle = NULL, *gguf = NULL, *own = NULL, *shard = NULL;
+    int number, n;
     for (size_t i = 0; i < s->list.n; i++) {
         const char *path = s->list.files[i].path;
         if (ax_path_ends_in(path, ".bin") || ax_path_ends_in(path, ".pt") ||
@@ -60,7 +62,15 @@ static enum ax_status refuse_weights(const struct ax_hub_snapshot *s, const char
             gguf = path;
         else if (ax_hf_is_own_file(path) && ax_path_ends_in(path, ".safetensors"))
             own = path;
+        else if (ax_hf_is_shard(path, &number, &n))
+            shard = path;
     }
+    if (shard)
+        return ax_error(AX_ERR_DATA,
+                        "%s: contains %s, but no %s, which says what is in which file. Look for a "
+                        "revision that has it, or download the files (hf download) and give the "
+                        "path of the folder.",
+                        id, shard, INDEX);
     if (gguf)
         return ax_error(AX_ERR_UNSUPPORTED,
                         "%s: contains GGUF files but no safetensors. Download one (%s) and give "

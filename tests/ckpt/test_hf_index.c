@@ -5,6 +5,7 @@
 #include <stddef.h>
 
 #include <cmocka.h>
+#include <string.h>
 #include <sys/stat.h>
 
 #include "base/fault.h"
@@ -90,7 +91,9 @@ static void maps_that_lie_are_refused(void **state) {
     static const struct {
         const char *index, *says;
     } bad[] = {
-        {MAP(A ",\"b\":\"c.st\""), "m/c.st: cannot open: No such file"},
+        {MAP(A ",\"b\":\"c.st\""), "m/c.st: cannot open: No such file or directory; "
+                                   "model.safetensors.index.json names this file: get the folder "
+                                   "again"},
         {MAP(A ",\"b\":\"a.st\""), "weight_map.b: a.st has no tensor of this name"},
         {MAP(A ",\"b\":\"b.st\",\"c\":\"b.st\""), "weight_map.c: b.st has no tensor of this name; "
                                                   "the index and its files are not of one save: "
@@ -137,6 +140,7 @@ static void shards_that_are_no_files_are_refused(void **state) {
     assert_int_equal(symlink("nowhere", in_dir("m/dangling")), 0);
     assert_int_equal(open_with(MAP("\"b\":\"dangling\"")), AX_ERR_IO);
     assert_mentions("m/dangling: cannot open");
+    assert_mentions("get the folder again");
 }
 
 /* A damaged shard is named, not the index. */
@@ -172,6 +176,91 @@ static void an_index_of_many_shards_is_quick(void **state) {
     ax_buf_free(&b);
 }
 
+/* ---- without an index ---- */
+
+static void put_shard(const char *name, const char *tensor) {
+    char path[128];
+    const struct ax_st_output t = output(tensor, AX_F32, 1, SHAPE(2));
+    snprintf(path, sizeof path, "s/%s", name);
+    assert_int_equal(ax_safetensors_write(in_dir(path), 1, &t), AX_OK);
+}
+
+/* The files by their names; each has one tensor, with the name of its place in the list, or the one after =. */
+static enum ax_status open_shards(const char *list, const char *want) {
+    struct ax_hf hf;
+    char names[512], *rest = names;
+    const uint64_t live = ax_mem_live_blocks();
+    assert_int_equal(ax_remove_tree(in_dir("s")), AX_OK);
+    assert_int_equal(ax_mkdir(in_dir("s")), AX_OK);
+    snprintf(names, sizeof names, "%s", list);
+    for (char c[2] = "a", *name; (name = strsep(&rest, " ")) != NULL; c[0]++) {
+        char *tensor = strchr(name, '=');
+        if (tensor)
+            *tensor++ = '\0';
+        put_shard(name, tensor ? tensor : c);
+    }
+    const enum ax_status st = ax_hf_open(&hf, in_dir("s"));
+    if (st != AX_OK)
+        assert_int_equal(strncmp(ax_error_text(), dir, strlen(dir)), 0);
+    for (int i = 0; st == AX_OK && i < (int)strlen(want); i++)
+        assert_true(ax_hf_count(&hf) == (int)strlen(want) && ax_hf_at(&hf, i)->name[0] == want[i]);
+    ax_hf_close(&hf);
+    assert_int_equal(ax_mem_live_blocks(), live);
+    return st;
+}
+
+#define OF(n)    "-of-" n ".safetensors"
+#define SHARD(i) "model-0000" i OF("00003")
+
+static void complete_shards_are_read(void **state) {
+    (void)state;
+    assert_int_equal(open_shards(SHARD("3") " " SHARD("1") " " SHARD("2"), "bca"), AX_OK);
+    assert_int_equal(open_shards("model-00001" OF("00001"), "a"), AX_OK);
+    assert_int_equal(open_shards("model-00002" OF("000002") " model-00001" OF("000002"), "ba"),
+                     AX_OK);
+    /* other files are not shards */
+    assert_int_equal(
+        open_shards("model-00001" OF("00001") " x.safetensors model-00001" OF("x"), "a"), AX_OK);
+}
+
+static void incomplete_shards_are_named(void **state) {
+    static const struct {
+        const char *files, *says;
+    } bad[] = {
+        {SHARD("1") " " SHARD("3"),
+         "s: there is no model.safetensors.index.json, and 1 of the 3 shards "
+         "model-…-of-….safetensors are missing, the first of them number 2; get the folder again"},
+        {SHARD("3"), "2 of the 3 shards"},
+        {SHARD("1") " " SHARD("2") " " SHARD("3") " model-00001" OF("00002"),
+         "there is no model.safetensors.index.json, and model-0000"},
+        {SHARD("1") " " SHARD("2") " " SHARD("3") " model-00001" OF("00002"),
+         "beside shards of another save, of which there are "},
+        {SHARD("1") " " SHARD("2") " " SHARD("3") " model-1" OF("3"), "another save"},
+        {SHARD("1") "=w " SHARD("2") " " SHARD("3") "=w", "tensor w is in model-0000"},
+        {"model-00000" OF("00001"), "no weights: found neither"},
+        {"model-00002" OF("00001"), "no weights: found neither"},
+        {"model-00001" OF("100001"), "no weights: found neither"},
+        {"model-00001" OF("99999999999999999999"), "no weights: found neither"},
+        {"model-" OF("00001"), "no weights: found neither"},
+        {"model-00001" OF(""), "no weights: found neither"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_int_equal(open_shards(bad[i].files, ""), AX_ERR_DATA);
+        assert_mentions(bad[i].says);
+    }
+}
+
+/* A damaged one is named as any other file. */
+static void a_cut_shard_is_named(void **state) {
+    struct ax_hf hf;
+    (void)state;
+    assert_int_equal(open_shards(SHARD("1") " " SHARD("2") " " SHARD("3"), "abc"), AX_OK);
+    put_text("s/" SHARD("2"), "x");
+    assert_int_equal(ax_hf_open(&hf, in_dir("s")), AX_ERR_DATA);
+    assert_mentions("s/" SHARD("2"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_true_index_is_read),
@@ -180,6 +269,9 @@ int main(void) {
         cmocka_unit_test(shards_that_are_no_files_are_refused),
         cmocka_unit_test(a_damaged_shard_is_named),
         cmocka_unit_test(an_index_of_many_shards_is_quick),
+        cmocka_unit_test(complete_shards_are_read),
+        cmocka_unit_test(incomplete_shards_are_named),
+        cmocka_unit_test(a_cut_shard_is_named),
     };
     return cmocka_run_group_tests(tests, make_shards, remove_dir);
 }

@@ -174,6 +174,21 @@ static void an_adapter_of_the_hub(void **state) {
     rows.also = NULL;
 }
 
+static void shards_need_an_index(void **state) {
+    (void)state;
+    serve();
+    struct hub_server other = {.id = "org/shards", .kind = "models", .commit = HUB_COMMIT};
+    hub_add(&other, "config.json", "{}", 2, false);
+    hub_add(&other, "model-00001-of-00002.safetensors", "x", 1, true);
+    rows.also = &other;
+    sft_command = "fetch";
+    EXPECT(3,
+           "org/shards: contains model-00001-of-00002.safetensors, but no "
+           "model.safetensors.index.json, which says what is in which file",
+           config, "base_model=org/shards");
+    rows.also = NULL;
+}
+
 /* If nobody answers, the user is told immediately what is tried again, and for how long. */
 static void patience_is_announced(void **state) {
     (void)state;
@@ -238,6 +253,7 @@ int main(void) {
         TEST(fetched_ahead_training_needs_no_network),
         TEST(training_fetches_what_it_lacks),
         TEST(an_adapter_of_the_hub),
+        TEST(shards_need_an_index),
         TEST(patience_is_announced),
         TEST(settings_of_model_optimizer),
         TEST(mistakes_are_told_with_their_key),
