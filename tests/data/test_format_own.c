@@ -130,11 +130,62 @@ static void nulls(void **state) {
     answers_close(&c);
 }
 
+/* Tokens with TRL's masks, which SFTTrainer makes labels of where there are none: all that apply, together. */
+static void masked_tokens(void **state) {
+    (void)state;
+    struct answers_case c;
+    answers_open(&c, AX_TASK_TEXT, NULL);
+#define IDS                    "{\"input_ids\": [97, 98, 99, 100], "
+#define COMPLETION(a, b, d, e) "\"completion_mask\": [" #a ", " #b ", " #d ", " #e "]"
+#define ASSISTANT(a, b, d, e)  "\"assistant_masks\": [" #a ", " #b ", " #d ", " #e "]"
+    static const char *const cases[][3] = {
+        /* by default, and with train_on_inputs, TRL's completion_only_loss: false */
+        {COMPLETION(0, 0, 1, 1), "ab⟦cd⟧", "⟦abcd⟧"},
+        {ASSISTANT(0, 1, 0, 1), "a⟦b⟧c⟦d⟧", "a⟦b⟧c⟦d⟧"},
+        {COMPLETION(0, 0, 1, 1) ", " ASSISTANT(0, 1, 0, 1), "abc⟦d⟧", "a⟦b⟧c⟦d⟧"},
+        {ASSISTANT(false, true, true, false), "a⟦bc⟧d", "a⟦bc⟧d"},
+        {COMPLETION(0, 0, 1, 1) ", \"labels\": [97, -100, -100, 100]", "⟦a⟧bc⟦d⟧", "⟦a⟧bc⟦d⟧"},
+        {COMPLETION(0, 1, 1, 1) ", \"labels\": null, \"assistant_masks\": null", "a⟦bcd⟧",
+         "⟦abcd⟧"},
+        {COMPLETION(0, 1, 0, 1) ", \"seq_lengths\": [2, 2]", "a⟦b⟧ | c⟦d⟧", "⟦ab⟧ | ⟦cd⟧"},
+        {COMPLETION(0, 1, 0, 1) ", \"position_ids\": [0, 1, 2, 0]", "a⟦b⟧c | ⟦d⟧", "⟦abc⟧ | ⟦d⟧"},
+        {COMPLETION(0, 1, 0, 1) ", \"attention_mask\": [0, 1, 1, 1]", "⟦b⟧c⟦d⟧", "⟦bcd⟧"},
+        {COMPLETION(0, 0, 1, 1) ", \"text\": \"x\", \"prompt\": \"y\", \"messages\": []", "ab⟦cd⟧",
+         "⟦abcd⟧"},
+    };
+    static const char *const bad[][2] = {
+        {"\"completion_mask\": [0, 1, 1]",
+         "completion_mask has 3 elements, but there are 4 tokens"},
+        {COMPLETION(0, 2, 1, 1),
+         "completion_mask[1]: expected an integer of at least 0 and below 2"},
+        {ASSISTANT(0, 1, "x", 1), "assistant_masks[2]: expected an integer"},
+        {"\"assistant_masks\": 1", "assistant_masks: expected a list of numbers, got a number"},
+        {"\"labels\": null",
+         "labels: expected a list of numbers, got null, nor are there completion_mask or"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char row[256];
+        snprintf(row, sizeof row, IDS "%s}", cases[i][0]);
+        for (int inputs = 0; inputs < 2; inputs++) {
+            c.o.train_on_inputs = inputs;
+            check_record(&c.o, row, cases[i][1 + inputs]);
+        }
+    }
+    c.o.train_on_inputs = false;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char row[256];
+        snprintf(row, sizeof row, IDS "%s}", bad[i][0]);
+        check_bad_record(&c.o, row, bad[i][1]);
+    }
+    answers_close(&c);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts),           cmocka_unit_test(messages),
         cmocka_unit_test(marked_messages), cmocka_unit_test(reasoning),
         cmocka_unit_test(bad_records),     cmocka_unit_test(nulls),
+        cmocka_unit_test(masked_tokens),
     };
     return cmocka_run_group_tests(tests, load_tokenizers, free_tokenizers);
 }

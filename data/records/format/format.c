@@ -28,18 +28,25 @@ static bool has(const json_t *record, const char *column) {
     return v && !json_is_null(v);
 }
 
+/* These columns come before a text beside them. */
+static bool is_tokenized(const json_t *record) {
+    return has(record, "input_ids") && (has(record, "labels") || has(record, "completion_mask") ||
+                                        has(record, "assistant_masks"));
+}
+
 static enum ax_status own_record(const struct ax_format *f, struct ax_format_work *w,
                                  json_t *record, struct ax_origin origin,
                                  struct ax_example_list *out) {
     const char *messages = f->o.chat ? f->o.chat->field_messages : "messages";
     char columns[300];
-    if (has(record, messages)) {
+    const bool tokens = is_tokenized(record);
+    if (has(record, messages) && !tokens) {
         if (!f->o.chat)
             return ax_error(AX_ERR_DATA, "%s: the model has no chat template; set chat_template",
                             messages);
         return ax_format_type_chat.record(f, w, record, origin, out);
     }
-    const bool is_text = has(record, "prompt") || has(record, "text");
+    const bool is_text = !tokens && (has(record, "prompt") || has(record, "text"));
     if (is_text && !ax_topk_wanted(f))
         return ax_format_type_answers.record(f, w, record, origin, out);
     if (!json_object_get(record, "input_ids") && !ax_topk_wanted(f))

@@ -1,6 +1,6 @@
 /* What a teacher says of each token, of a chat and of a record that is tokenized already; and the latter
  * records: input_ids, labels and attention_mask are used unchanged, and split into the documents that trainers have
- * packed into a record (position_ids, seq_lengths). */
+ * packed into a record (position_ids, seq_lengths). Without labels, masks say what is trained on, as in TRL's SFTTrainer. */
 #include "data/records/format/topk.h"
 
 #include <math.h>
@@ -335,26 +335,84 @@ static enum ax_status begins_again(struct parts *p, size_t i, bool *begins) {
     return AX_OK;
 }
 
+/* What is trained on: labels or, without them, the tokens that are in all masks. */
+struct trained {
+    struct numbers labels, masks[2];
+    int n_masks;
+};
+
+/* TRL's mask of the completion counts where its completion_only_loss would be set. */
+static enum ax_status open_trained(struct trained *t, const struct ax_format *f,
+                                   const json_t *record, size_t n) {
+    static const char *const names[] = {"assistant_masks", "completion_mask"};
+    const bool labeled = has_column(record, "labels");
+    bool masked = false;
+    *t = (struct trained){.n_masks = 0};
+    for (int i = 0; i < 2 && !labeled; i++) {
+        if (!has_column(record, names[i]))
+            continue;
+        masked = true;
+        if (i == 1 && f->o.train_on_inputs)
+            continue;
+        AX_TRY(open_numbers(record, names[i], &t->masks[t->n_masks]));
+        AX_TRY(expect_length(t->masks[t->n_masks].list, names[i], n));
+        t->n_masks++;
+    }
+    if (masked)
+        return AX_OK;
+    const enum ax_status st = open_numbers(record, "labels", &t->labels);
+    return st == AX_OK || labeled ? st
+                                  : ax_error(st,
+                                             "%s, nor are there completion_mask or "
+                                             "assistant_masks",
+                                             ax_error_text());
+}
+
+static enum ax_status is_in_mask(const struct numbers *mask, size_t i, bool *in) {
+    const json_t *v = json_array_get(mask->list, i);
+    int32_t bit = json_is_true(v);
+    if (!json_is_boolean(v))
+        AX_TRY(number_at(mask, i, 0, 2, &bit));
+    *in = *in && bit;
+    return AX_OK;
+}
+
+static enum ax_status label_at(const struct trained *t, size_t i, int32_t id, int64_t vocab,
+                               int32_t *label) {
+    bool in = true;
+    for (int k = 0; k < t->n_masks; k++)
+        AX_TRY(is_in_mask(&t->masks[k], i, &in));
+    *label = in ? id : AX_NO_LABEL;
+    if (!t->labels.list)
+        return AX_OK;
+    AX_TRY(number_at(&t->labels, i, AX_NO_LABEL, vocab, label));
+    return *label >= 0 || *label == AX_NO_LABEL
+               ? AX_OK
+               : ax_error(AX_ERR_DATA, "labels[%zu]: expected a token id or -100, got %d", i,
+                          *label);
+}
+
 /* Tokens outside the attention mask are padding, which has no place in a packed record. */
 static enum ax_status ids_record(const struct ax_format *f, struct ax_format_work *w,
                                  json_t *record, struct ax_origin origin,
                                  struct ax_example_list *out) {
     (void)w;
     struct numbers ids;
-    struct numbers labels;
+    struct trained trained;
     struct numbers mask = {0};
     struct topk targets;
     struct parts parts;
     const size_t before = out->n;
     const int64_t vocab = f->tok ? (int64_t)ax_tokenizer_size(f->tok) : INT32_MAX;
     AX_TRY(open_numbers(record, "input_ids", &ids));
-    AX_TRY(open_numbers(record, "labels", &labels));
+    const size_t n = json_array_size(ids.list);
+    AX_TRY(open_trained(&trained, f, record, n));
     if (json_object_get(record, "attention_mask"))
         AX_TRY(open_numbers(record, "attention_mask", &mask));
-    const size_t n = json_array_size(ids.list);
-    if (json_array_size(labels.list) != n || (mask.list && json_array_size(mask.list) != n))
+    const json_t *given = trained.labels.list;
+    if ((given && json_array_size(given) != n) || (mask.list && json_array_size(mask.list) != n))
         return ax_error(AX_ERR_DATA, "input_ids has %zu elements, labels %zu, attention_mask %zu",
-                        n, json_array_size(labels.list), json_array_size(mask.list));
+                        n, json_array_size(given), json_array_size(mask.list));
     AX_TRY(open_tokens(&targets, f, record, n));
     AX_TRY(open_parts(&parts, record, n));
     for (size_t i = 0; i < n; i++) {
@@ -362,10 +420,7 @@ static enum ax_status ids_record(const struct ax_format *f, struct ax_format_wor
         int32_t label;
         int32_t seen = 1;
         AX_TRY(number_at(&ids, i, 0, vocab, &id));
-        AX_TRY(number_at(&labels, i, AX_NO_LABEL, vocab, &label));
-        if (label < 0 && label != AX_NO_LABEL)
-            return ax_error(AX_ERR_DATA, "labels[%zu]: expected a token id or -100, got %d", i,
-                            label);
+        AX_TRY(label_at(&trained, i, id, vocab, &label));
         if (mask.list)
             AX_TRY(number_at(&mask, i, 0, 2, &seen));
         bool begins = begins_part(&parts, i);
