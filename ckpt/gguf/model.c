@@ -61,11 +61,24 @@ static bool is_kind(const struct ax_gguf_model *m, const struct ax_gguf_kind *k,
            (k->may_moe || k->moe == (m->experts > 0)) && (k->gating == 0 || k->gating == gating);
 }
 
+/* llama.cpp's adapters name the architecture of their base. */
+static enum ax_status refuse_adapter(const struct ax_gguf_model *m) {
+    struct ax_gguf_text type;
+    AX_TRY(ax_gguf_string_or_null(m->file, "general.type", &type));
+    if (type.s && type.len == 7 && memcmp(type.s, "adapter", 7) == 0)
+        return ax_error(AX_ERR_UNSUPPORTED,
+                        "%s: an adapter for llama.cpp, which is not read here; use the PEFT folder "
+                        "that it was converted from",
+                        m->file->path);
+    return AX_OK;
+}
+
 /* One name may mean both a dense model and one with experts, and several routers. */
 static enum ax_status find_kind(struct ax_gguf_model *m) {
     struct ax_gguf_text arch;
     char key[96];
     int64_t gating;
+    AX_TRY(refuse_adapter(m));
     AX_TRY(ax_gguf_string_or_null(m->file, "general.architecture", &arch));
     if (!arch.s)
         return ax_error(AX_ERR_DATA, "%s: key general.architecture is missing", m->file->path);

@@ -123,6 +123,14 @@ static void the_keys_that_llama_cpp_reads(void **state) {
     ax_gguf_close(&g);
 }
 
+static void an_adapter_of_llama_cpp_is_no_model(void **state) {
+    (void)state;
+    ok(RUN(ax_cmd_convert, adapter("llama_r4"), in_dir("alone.gguf"), "--overwrite"));
+    assert_int_equal(RUN(ax_cmd_convert, in_dir("alone.gguf"), in_dir("hf"), "--to", "hf"),
+                     AX_ERR_UNSUPPORTED);
+    assert_mentions("alone.gguf: an adapter for llama.cpp, which is not read here; use the PEFT");
+}
+
 static void refused(const char *part, const char *const *argv) {
     assert_int_not_equal(run(ax_cmd_convert, argv), AX_OK);
     assert_mentions(part);
@@ -189,6 +197,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_adapter_is_the_difference_of_two_models),
         cmocka_unit_test(the_keys_that_llama_cpp_reads),
+        cmocka_unit_test(an_adapter_of_llama_cpp_is_no_model),
         cmocka_unit_test(what_has_no_place_is_named),
     };
     return cmocka_run_group_tests(tests, start, remove_dir);
