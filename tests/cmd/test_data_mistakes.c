@@ -75,6 +75,12 @@ static void bad_rows(void **state) {
          "\"cat.png\"}}\n",
          "", "r.jsonl:1: image: images are not supported"},
         {"r.jsonl",
+         GOOD "{\"messages\": [{\"role\": \"assistant\", \"content\": \"a\"}], \"images\": [], "
+              "\"videos\": [\"a.mp4\"]}\n",
+         CHAT, "r.jsonl:2: videos: video is not supported; leave the record out, or remove"},
+        {"r.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\", \"audios\": [\"a.wav\"]}\n", "",
+         "r.jsonl:1: audios: audio is not supported"},
+        {"r.jsonl",
          "{\"prompt\": [{\"role\": \"user\", \"content\": \"a\"}], \"completion\": [{\"role\": "
          "\"assistant\", \"content\": \"b\"}], \"chat_template_kwargs\": 5}\n",
          "chat_template: chatml\n",

@@ -217,30 +217,35 @@ static bool reads_whole_records(const struct ax_format *f) {
     return !map && (!f->o.type || strncmp(f->o.type, "chat_template", 13) == 0);
 }
 
-/* A file's name, its bytes, or a list of these; members that are null or empty are no images. */
-static bool has_image(const json_t *v) {
+/* A file's name, its bytes, or a list of these; members that are null or empty are no media. */
+static bool has_medium(const json_t *v) {
     bool has = json_string_length(v) > 0;
     const char *key;
     json_t *member;
     for (size_t i = 0; i < json_array_size(v) && !has; i++)
-        has = has_image(json_array_get(v, i));
+        has = has_medium(json_array_get(v, i));
     json_object_foreach((json_t *)(uintptr_t)v, key, member) {
-        has = has || has_image(member);
+        has = has || has_medium(member);
     }
     return has;
 }
 
 /* Text about an image that is not there teaches to make it up. Beside a prompt, a text may be the name of a
  * container that an environment starts. */
-static enum ax_status refuse_images(const struct ax_format *f, const json_t *record) {
-    static const char *const columns[] = {"image", "images"};
-    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) {
-        const json_t *v = json_object_get(record, columns[i]);
-        if (has_image(v) && !(json_is_string(v) && f->o.task == AX_TASK_PROMPT))
+static enum ax_status refuse_media(const struct ax_format *f, const json_t *record) {
+    static const struct {
+        const char *column, *what;
+    } media[] = {
+        {"image", "images are"}, {"images", "images are"}, {"audio", "audio is"},
+        {"audios", "audio is"},  {"video", "video is"},    {"videos", "video is"},
+    };
+    for (size_t i = 0; i < sizeof media / sizeof *media; i++) {
+        const json_t *v = json_object_get(record, media[i].column);
+        if (has_medium(v) && !(json_is_string(v) && f->o.task == AX_TASK_PROMPT))
             return ax_error(AX_ERR_DATA,
-                            "%s: images are not supported; leave the record out, or remove the "
+                            "%s: %s not supported; leave the record out, or remove the "
                             "column to train on its text alone",
-                            columns[i]);
+                            media[i].column, media[i].what);
     }
     return AX_OK;
 }
@@ -252,7 +257,7 @@ enum ax_status ax_format_record(const struct ax_format *f, struct ax_format_work
     const struct ax_format_type *type = text && is_tokens(record) ? &ax_format_type_ids : f->type;
     w->oddities = 0;
     if (reads_whole_records(f))
-        AX_TRY(refuse_images(f, record));
+        AX_TRY(refuse_media(f, record));
     enum ax_status st = type->record(f, w, record, origin, out);
     if (st != AX_OK) {
         ax_example_list_cut(out, before);
