@@ -186,6 +186,39 @@ static void forms(void **state) {
                false, "a.txt: a record per paragraph (sample_by: paragraph)\n");
 }
 
+static void check_unread(const struct ax_rows_options *o, const char *want) {
+    struct ax_rows *r;
+    struct ax_buf out = {0};
+    assert_ok(ax_rows_open(&r, o));
+    assert_ok(ax_rows_put_form(r, true, &out));
+    ax_rows_close(r);
+    assert_int_equal(out.len > 0, want != NULL);
+    if (want)
+        assert_memory_equal(out.data, want, strlen(want));
+    if (want)
+        assert_non_null(strstr(out.data, "set/a.jsonl\n"));
+    ax_buf_free(&out);
+}
+
+static void files_without_a_split(void **state) {
+    (void)state;
+    static const char *const files[] = {"*.jsonl"};
+    const char *const set = (make_folder("set"), in_scratch("set"));
+    put_text("set/train.jsonl", "{}\n");
+    check_unread(&(struct ax_rows_options){.path = set}, NULL);
+    put_text("set/a.jsonl", "{}\n");
+    check_unread(&(struct ax_rows_options){.path = set}, "1 file is not read: the name says no");
+    put_text("set/b.jsonl", "{}\n");
+    check_unread(&(struct ax_rows_options){.path = set, .split = "train[:1]+train[1:]"},
+                 "2 files are not read: ");
+    check_unread(&(struct ax_rows_options){.path = in_scratch("set/*.jsonl")},
+                 "2 files are not read: ");
+    check_unread(&(struct ax_rows_options){.path = in_scratch("set/a.jsonl")}, NULL);
+    check_unread(&(struct ax_rows_options){.path = in_scratch("set/[ab].jsonl")}, NULL);
+    check_unread(&(struct ax_rows_options){.path = set, .data_files = files, .n_data_files = 1},
+                 NULL);
+}
+
 /* What is cached for one form is not taken for another. */
 static void descriptions(void **state) {
     (void)state;
@@ -241,7 +274,7 @@ int main(void) {
         cmocka_unit_test(delimiters),      cmocka_unit_test(opened_again),
         cmocka_unit_test(texts),           cmocka_unit_test(long_texts),
         cmocka_unit_test(forms),           cmocka_unit_test(descriptions),
-        cmocka_unit_test(memory_runs_out),
+        cmocka_unit_test(memory_runs_out), cmocka_unit_test(files_without_a_split),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }

@@ -100,7 +100,8 @@ const char *ax_rows_file(const struct ax_rows *r, size_t file); /* path of a fil
 bool ax_rows_are_text(const struct ax_rows *r); /* every file */
 /* Appends a line on how the first CSV or text file is divided, "FILE: fields are separated by ";", columns
  * "q", "a"" or "FILE: a record per line (sample_by: line)"; nothing for other data, or if its header
- * cannot be read. `doubts`: instead a line if the header has several delimiters; else nothing. */
+ * cannot be read. `doubts`: instead a line if files are not read for lack of a split in their names while
+ * others have one, and a line if the header has several delimiters. */
 enum ax_status ax_rows_put_form(const struct ax_rows *r, bool doubts, struct ax_buf *out);
 
 /* Identifies the records for a cache key: the selection, and files with size and time. *out = NULL

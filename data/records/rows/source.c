@@ -38,8 +38,10 @@ struct ax_rows {
     struct part parts[AX_SPLIT_PARTS_MAX];
     size_t n_parts;
     int64_t skip, empty_rows;
-    uint64_t *kept; /* a bit per record, by its index among the selected ones; NULL = all */
-    char *split;    /* as configured, for ax_rows_describe */
+    uint64_t *kept;  /* a bit per record, by its index among the selected ones; NULL = all */
+    char *split;     /* as configured, for ax_rows_describe */
+    size_t n_unread; /* files that are in no split, as their names say none and others' do */
+    char *unread;    /* the first of them */
     int64_t n_shards, shard;
     uint64_t seed;
     struct ax_lock use; /* of a hub data set */
@@ -261,6 +263,20 @@ static enum ax_status add_part(struct ax_rows *r, const struct ax_found *found,
     return AX_OK;
 }
 
+static enum ax_status note_unread(struct ax_rows *r, const struct ax_found *found) {
+    size_t n = 0, first = 0;
+    for (size_t i = found->n; i-- > 0;) {
+        if (!found->files[i].split[0]) {
+            first = i;
+            n++;
+        }
+    }
+    if (n == 0 || n == found->n)
+        return AX_OK;
+    r->n_unread = n;
+    return ax_strdup(&r->unread, found->files[first].path);
+}
+
 /* Assigns the selected records at random to shards: a record's shard depends on its position in
  * the shuffled order. */
 static enum ax_status choose_shard(struct ax_rows *r, const struct ax_rows_options *o) {
@@ -319,6 +335,8 @@ static enum ax_status open_rows(struct ax_rows *r, const struct ax_rows_options 
     enum ax_status st = AX_OK;
     for (size_t i = 0; i < n_parts && st == AX_OK; i++)
         st = add_part(r, &found, o, &parts[i]);
+    if (st == AX_OK)
+        st = note_unread(r, &found);
     ax_found_free(&found);
     AX_TRY(st);
     AX_TRY(check_form(r, o));
@@ -350,6 +368,7 @@ void ax_rows_close(struct ax_rows *r) {
     ax_free(r->files);
     ax_free(r->kept);
     ax_free(r->split);
+    ax_free(r->unread);
     ax_lock_drop(&r->use);
     ax_free(r);
 }
@@ -445,6 +464,12 @@ enum ax_status ax_rows_put_form(const struct ax_rows *r, bool doubts, struct ax_
         [AX_SAMPLE_LINE] = "a record per line (sample_by: line)",
         [AX_SAMPLE_PARAGRAPH] = "a record per paragraph (sample_by: paragraph)",
         [AX_SAMPLE_DOCUMENT] = "a record per file (sample_by: document)"};
+    if (doubts && r->n_unread > 0)
+        AX_TRY(
+            ax_buf_printf(out,
+                          "%zu file%s not read: the name says no split (train, test …), and those "
+                          "of other files do; data_files reads any file; the first is %s\n",
+                          r->n_unread, r->n_unread == 1 ? " is" : "s are", r->unread));
     for (size_t i = 0; i < r->n_files; i++) {
         const struct source_file *f = &r->files[i];
         if (is_csv(f))
