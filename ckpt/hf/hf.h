@@ -179,6 +179,9 @@ struct ax_hf_save {
     struct ax_team *team; /* the ranks that write into the folder together; or NULL */
 };
 enum ax_status ax_hf_write(const struct ax_hf_save *save);
+/* Reads the files that a save will copy or edit, before the hours of work that it is to save. `adapter`: into a PEFT
+ * folder, whatever save->adapter is. */
+enum ax_status ax_hf_check_side_files(const struct ax_hf_save *save, bool adapter);
 /* The same, into an existing folder that the caller commits (checkpoints add state/ to it). With a
  * team, each rank writes its parts of the tensors, and rank 0 everything else; the status is this
  * rank's own. */

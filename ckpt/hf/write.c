@@ -326,20 +326,51 @@ static enum ax_status write_generation_config(const struct target *to,
     return st;
 }
 
+/* Where side file i comes from; NULL: the folder has none, or its own text. `adapter`: it is a PEFT folder. */
+static const char *side_file_source(const struct ax_hf_save *save, size_t i, bool adapter) {
+    const char *name = side_files[i].name;
+    const bool of_tokenizer = side_files[i].of_tokenizer;
+    const bool ends = strcmp(name, GENERATION_CONFIG) == 0 && save->n_ends > 0;
+    if ((adapter && !of_tokenizer && !ends) || is_own_text(save, name))
+        return NULL;
+    return of_tokenizer && save->tokenizer_dir ? save->tokenizer_dir : save->base_dir;
+}
+
 static enum ax_status write_side_files(const struct target *to, const struct ax_hf_save *save) {
-    const char *tokenizer = save->tokenizer_dir ? save->tokenizer_dir : save->base_dir;
     for (size_t i = 0; i < sizeof side_files / sizeof *side_files; i++) {
-        const char *from = side_files[i].of_tokenizer ? tokenizer : save->base_dir;
-        const bool ends = strcmp(side_files[i].name, GENERATION_CONFIG) == 0;
-        const bool wanted =
-            side_files[i].of_tokenizer || !save->adapter || (ends && save->n_ends > 0);
-        if (from && wanted && !is_own_text(save, side_files[i].name))
-            AX_TRY(ends ? write_generation_config(to, save, side_files[i].name)
-                        : copy_side_file(to, from, side_files[i].name));
+        const char *name = side_files[i].name;
+        const char *from = side_file_source(save, i, save->adapter);
+        if (from)
+            AX_TRY(strcmp(name, GENERATION_CONFIG) == 0 ? write_generation_config(to, save, name)
+                                                        : copy_side_file(to, from, name));
     }
     for (int i = 0; i < save->n_texts; i++)
         AX_TRY(
             write_text(to, save->texts[i].name, save->texts[i].text, strlen(save->texts[i].text)));
+    return AX_OK;
+}
+
+static enum ax_status check_side_file(const char *dir, const char *name) {
+    struct ax_mapping m = {0};
+    char *path;
+    AX_TRY(ax_path_join(&path, dir, name));
+    const enum ax_status st = ax_path_exists(path) ? ax_map_file(&m, path) : AX_OK;
+    ax_unmap_file(&m);
+    ax_free(path);
+    return st;
+}
+
+enum ax_status ax_hf_check_side_files(const struct ax_hf_save *save, bool adapter) {
+    for (size_t i = 0; i < sizeof side_files / sizeof *side_files; i++) {
+        const char *from = side_file_source(save, i, adapter);
+        json_t *edited = NULL;
+        if (!from)
+            continue;
+        AX_TRY(check_side_file(from, side_files[i].name));
+        if (strcmp(side_files[i].name, GENERATION_CONFIG) == 0)
+            AX_TRY(aligned_generation_config(&edited, save));
+        json_decref(edited);
+    }
     return AX_OK;
 }
 

@@ -264,8 +264,9 @@ enum ax_status ax_train_side_files(struct ax_train_setup *s) {
         AX_TRY(add_text(s, "chat_template.jinja", template));
     if (has_tokens(s))
         AX_TRY(edit_file(s, dir, "tokenizer.json", NULL));
-    else if (!template)
-        return AX_OK;
-    AX_TRY(edit_file(s, dir, "tokenizer_config.json", template));
-    return edit_file(s, dir, "special_tokens_map.json", NULL);
+    if (has_tokens(s) || template) {
+        AX_TRY(edit_file(s, dir, "tokenizer_config.json", template));
+        AX_TRY(edit_file(s, dir, "special_tokens_map.json", NULL));
+    }
+    return ax_hf_check_side_files(&s->o.save.hf, adapts);
 }

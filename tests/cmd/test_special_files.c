@@ -112,6 +112,32 @@ static void pipes_are_refused(void **state) {
             scratch);
 }
 
+/* Files that a save copies or edits: a run with one that cannot be read ends before it trains. */
+static void side_files_are_read_first(void **state) {
+    (void)state;
+    char words[1000];
+    make_model();
+    shell("printf '{\"text\": \"one two\"}\\n{\"text\": \"three four\"}\\n' > '%s/texts.jsonl'",
+          scratch);
+    snprintf(words, sizeof words,
+             "base_model: %s/model\noutput_dir: %s/o\ndatasets:\n  - path: %s/texts.jsonl\n"
+             "    type: completion\nsequence_len: 64\nlearning_rate: 1e-3\n",
+             scratch, scratch, scratch);
+    put_bytes("side.yaml", words, strlen(words));
+    snprintf(words, sizeof words, "sft '%s/side.yaml'", scratch);
+    shell("mkfifo '%s/model/LICENSE'", scratch);
+    refuses("LICENSE", 3, "%s", words);
+    assert_null(strstr(said, "step="));
+    shell(
+        "rm '%s/model/LICENSE'; echo '{\"eos_token_id\": 1,}' > '%s/model/generation_config.json'",
+        scratch, scratch);
+    assert_int_equal(limited("%s", words), 3);
+    has("/model/generation_config.json:1:");
+    assert_null(strstr(said, "step="));
+    assert_int_equal(
+        limited("%s adapter=lora lora_r=2 lora_alpha=2 lora_target_linear=true", words), 0);
+}
+
 /* What `git clone` leaves of large files without Git LFS: as text it could even be trained on. */
 static void pointers_are_named(void **state) {
     (void)state;
@@ -269,6 +295,7 @@ static void limited_files(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(pipes_are_refused, without_folder),
+        cmocka_unit_test_setup(side_files_are_read_first, without_folder),
         cmocka_unit_test_setup(pointers_are_named, without_folder),
         cmocka_unit_test_setup(streams_are_read, without_folder),
         cmocka_unit_test_setup(links_lead_nowhere, without_folder),
