@@ -362,6 +362,7 @@ static enum ax_status start_folder(struct ax_train *t, const struct ax_step_opti
     if (t->out->nothing_to_do)
         return AX_OK;
     AX_TRY(warn_of_later(t));
+    ax_train_schedule_warn(&t->schedule, t->o);
     AX_TRY(ax_checkpoint_refuse_links(t->o->save.output_dir, t->done));
     if (!is_new) /* only now, because a finished run needs no space */
         AX_TRY(ax_train_check_disk(t, so));

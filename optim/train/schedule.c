@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "base/log.h"
 #include "optim/train/options.h"
 
 static int64_t turns_of(const struct ax_train_options *o) {
@@ -144,6 +145,19 @@ enum ax_status ax_train_schedule_make(struct ax_train_schedule *s, const struct 
 fail:
     ax_train_schedule_free(s);
     return st;
+}
+
+void ax_train_schedule_warn(const struct ax_train_schedule *s, const struct ax_train_options *o) {
+    const struct ax_lr_schedule *lr = &s->lr;
+    const double highest = ax_lr_at(lr, s->total - 1);
+    if (lr->kind != AX_LR_CONSTANT && lr->warmup >= s->total && highest < 0.9999 * lr->base_lr)
+        ax_log_warn("warmup_steps: the run ends after step %lld, but the warmup takes %lld: the "
+                    "learning rate only gets to %.4g of %.4g",
+                    (long long)s->total, (long long)lr->warmup, highest, lr->base_lr);
+    if (o->step.qat_after >= s->total)
+        ax_log_warn("qat.fake_quant_after_n_steps: the run ends after step %lld, but quantization "
+                    "starts after step %lld: nothing is trained for it",
+                    (long long)s->total, (long long)o->step.qat_after);
 }
 
 void ax_train_schedule_free(struct ax_train_schedule *s) {

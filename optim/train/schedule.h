@@ -25,6 +25,8 @@ enum ax_status ax_train_schedule_count(struct ax_train_schedule *s, const struct
                                        int64_t epoch, int64_t *sequences);
 /* How many of them are used. */
 int64_t ax_train_schedule_used(const struct ax_train_schedule *s, int64_t sequences);
+/* Warns of what begins only after the last step. */
+void ax_train_schedule_warn(const struct ax_train_schedule *s, const struct ax_train_options *o);
 void ax_train_schedule_free(struct ax_train_schedule *s);
 /* *epochs done after this step, and whether the step is the *last of its epoch. Counts the epoch if
  * it has not been counted. */

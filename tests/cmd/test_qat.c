@@ -31,7 +31,8 @@ static void test_resumes_where_it_starts(void **state) {
     assert_true(same_weights("out", "first"));
     EXPECT(0, "\nmodel: ", path, out("again"), "gradient_checkpointing=true");
     assert_true(same_weights("out", "again"));
-    EXPECT(0, "\nmodel: ", path, out("later"), "qat.fake_quant_after_n_steps=100");
+    EXPECT(0, "the run ends after step 6, but quantization starts after step 100: nothing", path,
+           out("later"), "qat.fake_quant_after_n_steps=100");
     assert_false(same_weights("out", "later"));
     assert_true(same_weights("out/checkpoint-2", "later/checkpoint-2"));
     sft_command = "sft";

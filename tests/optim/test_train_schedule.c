@@ -6,7 +6,9 @@
 
 #include <cmocka.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -364,6 +366,60 @@ static int quiet(void **state) {
     return 0;
 }
 
+/* What ax_train_schedule_warn says on stderr. */
+static const char *warned(const struct ax_train_schedule *s, const struct ax_train_options *o) {
+    static char text[1000];
+    FILE *f = tmpfile();
+    assert_non_null(f);
+    const int old = dup(STDERR_FILENO);
+    const enum ax_log_level level = ax_log_get_level();
+    ax_log_set_level(AX_LOG_WARN);
+    dup2(fileno(f), STDERR_FILENO);
+    ax_train_schedule_warn(s, o);
+    dup2(old, STDERR_FILENO);
+    close(old);
+    ax_log_set_level(level);
+    rewind(f);
+    text[fread(text, 1, sizeof text - 1, f)] = '\0';
+    fclose(f);
+    return text;
+}
+
+static void what_begins_too_late(void **state) {
+    (void)state;
+    struct counted c;
+    open_counted(&c, 4, 4, 4);
+    c.o.data.countable = false;
+    c.o.max_steps = 10;
+    static const struct {
+        enum ax_lr_kind kind;
+        int64_t warmup, qat_after;
+        const char *want;
+    } cases[] = {
+        {AX_LR_COSINE, 9, 9, NULL},
+        {AX_LR_COSINE, 10, 0,
+         "warmup_steps: the run ends after step 10, but the warmup takes 10: the learning rate "
+         "only gets to 0.45 of 0.5\n"},
+        {AX_LR_LINEAR, 100, 0, "the learning rate only gets to 0.045 of 0.5\n"},
+        {AX_LR_CONSTANT, 100, 0, NULL},
+        {AX_LR_REX, 10, 0, NULL}, /* rises a step early */
+        {AX_LR_COSINE, 0, 10,
+         "qat.fake_quant_after_n_steps: the run ends after step 10, but quantization starts after "
+         "step 10: nothing is trained for it\n"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        c.o.lr.kind = cases[i].kind;
+        c.o.warmup = cases[i].warmup;
+        c.o.step.qat_after = cases[i].qat_after;
+        struct ax_train_schedule s = make(&c, 1);
+        const char *got = warned(&s, &c.o);
+        if (cases[i].want ? !strstr(got, cases[i].want) : got[0] != '\0')
+            fail_msg("%zu: %s", i, got);
+        ax_train_schedule_free(&s);
+    }
+    ax_loader_free(c.loader);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_of_epochs),
@@ -377,6 +433,7 @@ int main(void) {
         cmocka_unit_test(cadences),
         cmocka_unit_test(warmup),
         cmocka_unit_test(logging),
+        cmocka_unit_test(what_begins_too_late),
     };
     return cmocka_run_group_tests(tests, quiet, NULL);
 }
