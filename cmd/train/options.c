@@ -107,7 +107,7 @@ static enum ax_status read_mesh(struct ax_runtime_options *o, struct ax_train_se
 
 /* ---- data ---- */
 
-static int64_t longest(const struct ax_corpus *c) {
+int64_t ax_train_longest(const struct ax_corpus *c) {
     int64_t n = 1;
     for (size_t i = 0; i < c->n; i++)
         n = c->refs[i].n > n ? c->refs[i].n : n;
@@ -145,12 +145,12 @@ static void read_data(struct ax_train_setup *s) {
                                 .pad = PAD};
     if (plain && !d->stream && !s->uncounted) {
         t->sequence_tokens = largest(&d->train);
-        t->doc_tokens = longest(&d->train);
+        t->doc_tokens = ax_train_longest(&d->train);
     }
     if (!d->eval_loader)
         return;
     const int64_t rows = d->keys.eval_batch_size;
-    t->eval_doc_tokens = eval_plain ? longest(&d->eval) : d->eval_sequence_tokens / group;
+    t->eval_doc_tokens = eval_plain ? ax_train_longest(&d->eval) : d->eval_sequence_tokens / group;
     t->eval_tokens = rows * (eval_plain ? largest(&d->eval) : d->eval_sequence_tokens);
     t->eval_docs = t->eval_tokens / 8 > bin ? t->eval_tokens / 8 : bin;
 }

@@ -115,6 +115,7 @@ struct ax_adapter_keys {
 
 /* Reads the parts of s->o that come from keys. Model and data must be open. */
 enum ax_status ax_train_options_read(struct ax_train_setup *s);
+int64_t ax_train_longest(const struct ax_corpus *c); /* tokens of an example; 1 if there is none */
 enum ax_status ax_train_optimizer_read(struct ax_train_options *o, const struct ax_config *cfg);
 enum ax_status ax_train_lr_read(struct ax_train_options *o, const struct ax_config *cfg);
 /* Reads adapter, base_store and the keys that depend on them. The base model must be open. */
@@ -144,7 +145,8 @@ enum ax_status ax_train_references_read(struct ax_train_setup *s);
 enum ax_status ax_train_merge(const struct ax_train_setup *s, bool keep);
 /* Writes completions.parquet if the run has sampled and DuckDB is installed; a failure is a warning. */
 void ax_train_completions_table(const struct ax_train_setup *s);
-/* Side files that differ from the base's: the config's special tokens and chat template. */
+/* Side files that differ from the base's: the config's special tokens, chat template and positions; the others are
+ * found to be readable. */
 enum ax_status ax_train_side_files(struct ax_train_setup *s);
 /* Adds base_model_config, as found at `path`, a folder or a config.json, to s->o.inputs, where there are several
  * ranks. */

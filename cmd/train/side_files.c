@@ -235,6 +235,37 @@ static enum ax_status say_score_pad(struct ax_train_setup *s, bool saves_config)
     return AX_OK;
 }
 
+/* What a rope computes, whatever max_position_embeddings is. */
+static bool is_free_rope(const struct ax_rope_config *r) {
+    return r->dim == 0 ||
+           (r->kind != AX_ROPE_DYNAMIC && r->kind != AX_ROPE_YARN && r->kind != AX_ROPE_LONGROPE);
+}
+
+/* As axolotl, has config.json say that the model reads what it is trained on; an adapter has none. */
+static enum ax_status say_positions(struct ax_train_setup *s, bool saves_config) {
+    static const char key[] = "max_position_embeddings";
+    const struct ax_arch *a = &s->arch;
+    const int64_t longest = ax_train_longest(&s->data.train), n = s->data.keys.sequence_len[false];
+    const bool says = saves_config && is_free_rope(&a->rope) && is_free_rope(&a->rope_local) &&
+                      is_free_rope(&a->rope_queries);
+    if (longest <= a->max_positions)
+        return AX_OK;
+    if (!says) {
+        ax_log_warn(
+            "sequence_len: records have up to %lld tokens, but %s of %s is %lld: generation "
+            "and servers stop there, unless it is raised",
+            (long long)longest, key, saves_config ? "saved models" : "the base",
+            (long long)a->max_positions);
+        return AX_OK;
+    }
+    ax_log_warn("sequence_len: records have up to %lld tokens, but the model has %lld positions: "
+                "saved models have %s: %lld",
+                (long long)longest, (long long)a->max_positions, key, (long long)n);
+    return json_object_set_new(s->config_edits, key, json_integer(n)) == 0
+               ? AX_OK
+               : ax_error(AX_ERR_NOMEM, "out of memory for config.json");
+}
+
 enum ax_status ax_train_side_files(struct ax_train_setup *s) {
     const struct ax_setup_tokenizer *tok = &s->data.tok;
     const char *dir = tok->is_gguf ? s->base : tok->path;
@@ -250,6 +281,7 @@ enum ax_status ax_train_side_files(struct ax_train_setup *s) {
     s->o.save.hf.bos = tok->keys.special[AX_BOS] ? &tok->bos : NULL;
     s->o.save.hf.pad = tok->keys.special[AX_PAD] ? &tok->pad : NULL;
     keep_others(s);
+    AX_TRY(say_positions(s, !adapts));
     AX_TRY(steps_text(s, &steps));
     if (steps)
         AX_TRY(add_text(s, AX_STEPS_FILE, steps));

@@ -259,6 +259,45 @@ static void test_new_texts_of_tokens(void **state) {
     clear();
 }
 
+/* ---- longer records than the base's ---- */
+
+static int64_t positions_of(const char *dir) {
+    struct ax_arch arch;
+    assert_ok(ax_arch_load(&arch, in_scratch(dir)));
+    const int64_t n = arch.max_positions;
+    ax_arch_free(&arch);
+    return n;
+}
+
+/* The golden model has 256 positions. */
+static void test_models_read_what_they_were_trained_on(void **state) {
+    (void)state;
+    char text[1200] = "{\"text\": \"", data[200];
+    for (int i = 0; i < 300; i++)
+        strcat(text, "one");
+    strcat(text, "\"}\n");
+    const char *path = config("learning_rate: 1e-4\n");
+    snprintf(data, sizeof data, "datasets=[{path: %s, type: completion}]",
+             put_bytes("long.jsonl", text, strlen(text)));
+    EXPECT(0, "but the model has 256 positions: saved models have max_position_embeddings: 1000",
+           path, data, "sequence_len=1000", "max_steps=1");
+    assert_int_equal(positions_of("out"), 1000);
+    assert_int_equal(positions_of("out/checkpoint-1"), 1000);
+    clear();
+    EXPECT(0, "\nmodel: ", path, "sequence_len=1000", "max_steps=1");
+    assert_int_equal(positions_of("out"), 256); /* no record is longer */
+    clear();
+    EXPECT(0, "but max_position_embeddings of the base is 256: generation and servers stop there",
+           path, data, "sequence_len=1000", "max_steps=1", "adapter=lora", "lora_r=2",
+           "lora_alpha=2", "lora_target_linear=true");
+    clear();
+    EXPECT(0, "but max_position_embeddings of saved models is 256: generation and servers stop",
+           path, data, "sequence_len=1000", "max_steps=1",
+           "model_config={rope_scaling: {rope_type: dynamic, factor: 2.0}}");
+    assert_int_equal(positions_of("out"), 256);
+    clear();
+}
+
 /* ---- unfrozen_parameters ---- */
 
 static bool same(const struct ax_st_entry *a, const struct ax_st_entry *b) {
@@ -301,9 +340,13 @@ static void test_frozen_parameters_stay(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tokens_grow_the_model), cmocka_unit_test(test_tokens_with_an_adapter),
-        cmocka_unit_test(test_roles_of_tokens),       cmocka_unit_test(test_roles_in_other_files),
-        cmocka_unit_test(test_new_texts_of_tokens),   cmocka_unit_test(test_frozen_parameters_stay),
+        cmocka_unit_test(test_tokens_grow_the_model),
+        cmocka_unit_test(test_tokens_with_an_adapter),
+        cmocka_unit_test(test_roles_of_tokens),
+        cmocka_unit_test(test_roles_in_other_files),
+        cmocka_unit_test(test_new_texts_of_tokens),
+        cmocka_unit_test(test_frozen_parameters_stay),
+        cmocka_unit_test(test_models_read_what_they_were_trained_on),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }
