@@ -84,6 +84,7 @@ enum ax_status ax_mkdir(const char *path);
 enum ax_status ax_mkdir_private(const char *path);
 enum ax_status ax_mkdir_parents(const char *path); /* mkdir -p; syncs folders that it creates */
 enum ax_status ax_mkdir_parents_private(const char *path);
+enum ax_status ax_mkdir_for(const char *path); /* the folder of a file that is then created */
 /* AX_ERR_IO if a folder of this path could not be written to, or made; makes nothing. */
 enum ax_status ax_mkdir_check(const char *path);
 enum ax_status ax_unlink(const char *path);
@@ -93,6 +94,7 @@ enum ax_status ax_rename(const char *from, const char *to); /* within a file sys
 enum ax_status ax_symlink(const char *target, const char *path);
 enum ax_status ax_remove_tree(const char *path); /* absent is fine; never follows links */
 enum ax_status ax_sync_dir(const char *path);
+enum ax_status ax_sync_parent(const char *path); /* the folder that contains it */
 
 /* A folder that appears complete or not at all: begin returns "PATH.tmp-<pid>" to write files into;
  * commit fsyncs it, renames it to PATH (an old PATH is moved aside first and removed after) and

@@ -100,7 +100,7 @@ done:
     return ax_dir_end(&d, st);
 }
 
-static enum ax_status sync_parent(const char *path) {
+enum ax_status ax_sync_parent(const char *path) {
     char *parent;
     AX_TRY(ax_path_parent(&parent, path));
     enum ax_status st = ax_sync_dir(parent);
@@ -237,7 +237,7 @@ static enum ax_status swap_in(const struct ax_folder *d, const char *old) {
     bool had_old;
     enum ax_status st = swap(d, old, &had_old);
     if (st == AX_OK) {
-        st = sync_parent(d->path);
+        st = ax_sync_parent(d->path);
         if (st == AX_OK)
             return AX_OK;
         (void)ax_sys_rename(d->path, d->tmp);

@@ -172,6 +172,14 @@ enum ax_status ax_mkdir_parents_private(const char *path) {
     return make_parents(path, PRIVATE_MODE);
 }
 
+enum ax_status ax_mkdir_for(const char *path) {
+    char *parent;
+    AX_TRY(ax_path_parent(&parent, path));
+    const enum ax_status st = ax_mkdir_parents(parent);
+    ax_free(parent);
+    return st;
+}
+
 enum ax_status ax_mkdir_check(const char *path) {
     char *part, *parent;
     AX_TRY(ax_strdup(&part, path));

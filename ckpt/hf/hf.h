@@ -138,6 +138,9 @@ const char *ax_wrapping_strip(const char *name, const char **module);
 
 /* ---- writing ---- */
 
+/* The folder with a model's chat templates beside chat_template.jinja, NAME.jinja, as transformers writes them. */
+#define AX_TEMPLATES_DIR "additional_chat_templates"
+
 /* A side file with new contents. */
 struct ax_hf_text {
     const char *name, *text;

@@ -3,11 +3,14 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/dir.h"
+#include "base/io_path.h"
 #include "ckpt/hf/config.h"
 #include "ckpt/hf/hf.h"
 #include "ckpt/hf/peft.h"
 
 #define GENERATION_CONFIG "generation_config.json"
+#define TEMPLATE          "chat_template.jinja"
 #define QUANTIZATION      "quantization_config"
 #define MAX_CONFIG        ((size_t)16 << 20)
 #define DEFAULT_SHARD     5000000000LL
@@ -250,7 +253,7 @@ static const struct {
     {"tokenizer.model.v7m1", true},
     {"vocab.json", true},
     {"merges.txt", true},
-    {"chat_template.jinja", true},
+    {TEMPLATE, true},
     {"chat_template.json", true},
     {AX_STEPS_FILE, true},
 };
@@ -336,6 +339,30 @@ static const char *side_file_source(const struct ax_hf_save *save, size_t i, boo
     return of_tokenizer && save->tokenizer_dir ? save->tokenizer_dir : save->base_dir;
 }
 
+/* Those of the folder that chat_template.jinja comes from. */
+static enum ax_status copy_templates(const struct target *to, const char *from) {
+    char *dir = NULL, *path = NULL, name[300];
+    struct ax_dir d;
+    AX_TRY(ax_path_join(&dir, from, AX_TEMPLATES_DIR));
+    enum ax_status st = AX_OK;
+    ax_dir_open(&d, dir);
+    for (const char *file; st == AX_OK && (file = ax_dir_next(&d)) != NULL;) {
+        if (file[0] == '.' || !ax_path_ends_in(file, ".jinja"))
+            continue;
+        snprintf(name, sizeof name, AX_TEMPLATES_DIR "/%s", file);
+        AX_TRY_GOTO(ax_path_join(&path, to->dir, name), st, done);
+        st = ax_mkdir_for(path);
+        if (st == AX_OK)
+            st = copy_side_file(to, from, name);
+        if (st == AX_OK)
+            st = ax_sync_parent(path);
+        ax_free(path);
+    }
+done:
+    ax_free(dir);
+    return ax_dir_end(&d, st);
+}
+
 static enum ax_status write_side_files(const struct target *to, const struct ax_hf_save *save) {
     for (size_t i = 0; i < sizeof side_files / sizeof *side_files; i++) {
         const char *name = side_files[i].name;
@@ -343,6 +370,8 @@ static enum ax_status write_side_files(const struct target *to, const struct ax_
         if (from)
             AX_TRY(strcmp(name, GENERATION_CONFIG) == 0 ? write_generation_config(to, save, name)
                                                         : copy_side_file(to, from, name));
+        if (from && strcmp(name, TEMPLATE) == 0)
+            AX_TRY(copy_templates(to, from));
     }
     for (int i = 0; i < save->n_texts; i++)
         AX_TRY(

@@ -4,7 +4,9 @@
 
 #include "base/io.h"
 #include "base/io_path.h"
+#include "base/mem.h"
 #include "ckpt/hf/config.h"
+#include "ckpt/hf/hf.h"
 #include "ckpt/hf/index.h"
 #include "ckpt/hf/peft.h"
 #include "ckpt/hf/shards.h"
@@ -47,6 +49,11 @@ static const char *const small_files[] = {
     "LICENSE",
 };
 #define N_SMALL (sizeof small_files / sizeof *small_files)
+
+static bool is_template(const char *path) {
+    static const char folder[] = AX_TEMPLATES_DIR "/";
+    return strncmp(path, folder, sizeof folder - 1) == 0 && ax_path_ends_in(path, ".jinja");
+}
 
 /* ---- the weights ---- */
 
@@ -130,6 +137,9 @@ static enum ax_status is_whole(bool *whole, const struct ax_hub_snapshot *s,
     for (size_t i = 0; i < N_SMALL && *whole && s->listed; i++)
         *whole =
             !ax_hub_list_find(&s->list, small_files[i]) || ax_hub_snapshot_has(s, small_files[i]);
+    for (size_t i = 0; i < s->list.n && *whole && s->listed; i++)
+        *whole =
+            !is_template(s->list.files[i].path) || ax_hub_snapshot_has(s, s->list.files[i].path);
     const bool adapter = *whole && part == AX_HUB_WHOLE && is_adapter(s);
     if (*whole && !s->listed && !adapter)
         *whole = ax_hub_snapshot_has(s, "tokenizer.json") ||
@@ -154,14 +164,20 @@ static enum ax_status is_whole(bool *whole, const struct ax_hub_snapshot *s,
 static enum ax_status pull_small(struct ax_hub_snapshot *s, const struct ax_hub *h,
                                  const struct ax_hub_repo *r, bool index,
                                  struct ax_hub_report *report) {
-    const char *names[N_SMALL + 1];
+    const char **names;
     size_t n = 0;
+    AX_TRY(ax_alloc(&names, N_SMALL + s->list.n + 1, sizeof *names));
     for (size_t i = 0; i < N_SMALL; i++)
         if (ax_hub_list_find(&s->list, small_files[i]))
             names[n++] = small_files[i];
+    for (size_t i = 0; i < s->list.n; i++)
+        if (is_template(s->list.files[i].path))
+            names[n++] = s->list.files[i].path;
     if (index)
         names[n++] = INDEX;
-    return ax_hub_pull(s, h, r, names, n, report);
+    const enum ax_status st = ax_hub_pull(s, h, r, names, n, report);
+    ax_free(names);
+    return st;
 }
 
 static enum ax_status pull_shards(struct ax_hub_snapshot *s, const struct ax_hub *h,

@@ -153,9 +153,11 @@ static void free_manifest(struct manifest *m) {
 
 /* ---- a file in the manifest ---- */
 
-/* Accepts plain names in the folder: "NAME" or "state/NAME". */
+/* Accepts plain names in the folder, and in "state/" and that of templates. */
 static bool is_safe(const char *name) {
-    return ax_is_plain_name(strncmp(name, "state/", 6) == 0 ? name + 6 : name);
+    static const char templates[] = AX_TEMPLATES_DIR "/";
+    const size_t n = strncmp(name, templates, sizeof templates - 1) ? 0 : sizeof templates - 1;
+    return ax_is_plain_name(strncmp(name, "state/", 6) == 0 ? name + 6 : name + n);
 }
 
 /* The first file called so; SIZE_MAX: none. */
@@ -556,9 +558,11 @@ static enum ax_status copy_file(const char *from_dir, const char *to_dir,
     AX_TRY_GOTO(ax_path_join(&source, from_dir, file->name), st, done);
     AX_TRY_GOTO(ax_path_join(&target, to_dir, file->name), st, done);
     AX_TRY_GOTO(ax_file_open_read(&from, source), st, done);
+    AX_TRY_GOTO(ax_mkdir_for(target), st, done);
     AX_TRY_GOTO(ax_file_create(&to, target), st, done);
     AX_TRY_GOTO(copy_pieces(&from, &to, file->sums.bytes, sums), st, done);
     AX_TRY_GOTO(ax_file_sync(&to), st, done);
+    AX_TRY_GOTO(ax_sync_parent(target), st, done);
 done:
     st = ax_file_end(&to, st);
     st = ax_file_end(&from, st);

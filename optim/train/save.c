@@ -195,8 +195,13 @@ static enum ax_status move_file(const char *from_dir, const char *to_dir, const 
     char *from = NULL, *to = NULL;
     AX_TRY(ax_path_join(&from, from_dir, name));
     enum ax_status st = ax_path_join(&to, to_dir, name);
+    const bool below = strchr(name, '/') != NULL;
+    if (st == AX_OK && below)
+        st = ax_mkdir_for(to);
     if (st == AX_OK)
         st = ax_rename(from, to);
+    if (st == AX_OK && below)
+        st = ax_sync_parent(to);
     ax_free(to);
     ax_free(from);
     return st;

@@ -228,10 +228,17 @@ static void side_files_are_copied_as_they_are(void **state) {
                                          "merges.txt",
                                          "chat_template.jinja",
                                          "chat_template.json",
-                                         "LICENSE"};
-    static const char *const left[] = {"model.safetensors.index.json", "pytorch_model.bin",
-                                       "modeling_custom.py", "README.md", "optimizer.pt"};
-    assert_int_equal(ax_mkdir(in_dir("side")), AX_OK);
+                                         "LICENSE",
+                                         AX_TEMPLATES_DIR "/tool_use.jinja",
+                                         AX_TEMPLATES_DIR "/rag.jinja"};
+    static const char *const left[] = {"model.safetensors.index.json",
+                                       "pytorch_model.bin",
+                                       "modeling_custom.py",
+                                       "README.md",
+                                       "optimizer.pt",
+                                       AX_TEMPLATES_DIR "/notes.txt",
+                                       AX_TEMPLATES_DIR "/.x.jinja"};
+    assert_int_equal(ax_mkdir_parents(in_dir("side/" AX_TEMPLATES_DIR)), AX_OK);
     put_text("side/config.json", "{\"dtype\": \"float32\"}");
     char name[64];
     for (size_t i = 0; i < sizeof copied / sizeof *copied; i++) {

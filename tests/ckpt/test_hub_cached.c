@@ -1,5 +1,5 @@
 /* When a model in the cache is complete, so that the network is not asked: also if another tool put
- * it there, without a list of files. Nobody answers at the hub's address. */
+ * it there, without a list of files. Nobody answers at the hub's address, but to one test. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,8 +8,10 @@
 #include <cmocka.h>
 
 #include "base/log.h"
+#include "ckpt/hf/hf.h"
 #include "ckpt/hub/hub.h"
 #include "tests/ckpt/folder.h"
+#include "tests/hub_server.h"
 
 #define REPO "cache/models--org--m"
 #define SNAP REPO "/snapshots/abc/"
@@ -108,6 +110,55 @@ static void what_other_tools_left(void **state) {
     }
 }
 
+/* Templates beside chat_template.jinja are files of the tokenizer, too. */
+static void templates_in_a_folder_are_needed(void **state) {
+    (void)state;
+    static const char template[] = SNAP "additional_chat_templates/tool_use.jinja";
+    put_snapshot("config.json tokenizer.json chat_template.jinja model.safetensors");
+    assert_int_equal(ax_mkdir_parents(in_dir(REPO "/trees")), AX_OK);
+    put_text(REPO "/trees/abc.axtrain.json",
+             "[{\"path\": \"additional_chat_templates/tool_use.jinja\", \"size\": 2, \"oid\": "
+             "\"9e26dfeeb6e641a33dae4961196235bdb965b21b\"}, "
+             "{\"path\": \"additional_chat_templates/notes.txt\", \"size\": 2, \"oid\": "
+             "\"1e26dfeeb6e641a33dae4961196235bdb965b21b\"}]");
+    assert_false(is_whole(AX_HUB_TOKENIZER));
+    assert_int_equal(ax_mkdir_for(in_dir(template)), AX_OK);
+    put_text(template, "{}");
+    assert_true(is_whole(AX_HUB_TOKENIZER));
+    assert_true(is_whole(AX_HUB_WHOLE));
+}
+
+static void templates_in_a_folder_are_downloaded(void **state) {
+    (void)state;
+    static struct hub_server s = {.id = "org/m", .kind = "models"};
+    struct ax_hub here;
+    struct ax_hub_report report;
+    char *folder = NULL, *text;
+    size_t len;
+    assert_int_equal(ax_remove_tree(in_dir("cache")), AX_OK);
+    hub_start(&s);
+    hub_add(&s, "tokenizer.json", "{}", 2, false);
+    hub_add(&s, AX_TEMPLATES_DIR "/tool_use.jinja", "tools", 5, false);
+    hub_add(&s, AX_TEMPLATES_DIR "/notes.txt", "x", 1, false);
+    setenv("HF_ENDPOINT", s.endpoint, 1);
+    assert_int_equal(ax_hub_open(&here), AX_OK);
+    here.quiet = true;
+    if (ax_hub_model(&folder, &here, "org/m", NULL, AX_HUB_TOKENIZER, &report) != AX_OK)
+        fail_msg("%s", ax_error_text());
+    assert_int_equal(
+        ax_read_file(in_dir(REPO "/snapshots/" HUB_COMMIT "/" AX_TEMPLATES_DIR "/tool_use.jinja"),
+                     100, &text, &len),
+        AX_OK);
+    assert_string_equal(text, "tools");
+    assert_false(
+        ax_path_exists(in_dir(REPO "/snapshots/" HUB_COMMIT "/" AX_TEMPLATES_DIR "/notes.txt")));
+    ax_free(text);
+    ax_free(folder);
+    ax_hub_close(&here);
+    hub_stop(&s);
+    setenv("HF_ENDPOINT", "http://127.0.0.1:1", 1);
+}
+
 /* A blob that another commit has is linked, not downloaded, and takes no space: 4 TiB, none of them on
  * the disk. */
 static void blobs_of_another_commit_need_no_space(void **state) {
@@ -163,6 +214,8 @@ static void offline_takes_what_there_is(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_other_tools_left),
+        cmocka_unit_test(templates_in_a_folder_are_needed),
+        cmocka_unit_test(templates_in_a_folder_are_downloaded),
         cmocka_unit_test(blobs_of_another_commit_need_no_space),
         cmocka_unit_test(offline_takes_what_there_is),
     };

@@ -288,9 +288,12 @@ static void generated(void **state) {
 /* So does training with the template that a model has for tools alone, of records that bring some. */
 static void own_template(void **state) {
     (void)state;
-    char said[8192], model[600], kept[200];
+    static const char *const saved[] = {"own", "own/checkpoint-1", "own/checkpoint-2"};
+    char said[8192], model[600], kept[200], trained[200], replaced[200];
     need_binary();
     put_text("rows.jsonl", PLAIN CHAT);
+    snprintf(trained, sizeof trained, "output_dir=%s", in_scratch("own"));
+    snprintf(replaced, sizeof replaced, "output_dir=%s", in_scratch("other"));
     snprintf(model, sizeof model, "base_model=%s",
              put_model("models/llama", "train", "additional_chat_templates/tool_use.jinja",
                        "{% if not tools %}{{ raise_exception('no tools') }}{% endif %}" FULL));
@@ -304,6 +307,18 @@ static void own_template(void **state) {
     put_text("train/additional_chat_templates/tool_use.jinja", "again " FULL);
     SAYS("preprocess", put_config("", TYPE), model, kept);
     assert_null(strstr(said, "(from the cache)"));
+    /* a model that was trained with it has it, and so have its checkpoints, which resume */
+    sft_command = "sft";
+    EXPECT(0, "\nmodel: ", put_config("", TYPE), model, trained, "save_steps=1");
+    EXPECT(0, "trained 2 of 2", put_config("", TYPE), model, trained, "save_steps=1", "max_steps=2",
+           "resume_from_checkpoint=auto");
+    for (size_t i = 0; i < sizeof saved / sizeof *saved; i++) {
+        char path[100];
+        snprintf(path, sizeof path, "%s/additional_chat_templates/tool_use.jinja", saved[i]);
+        assert_true(ax_path_exists(in_scratch(path)));
+    }
+    EXPECT(0, "\nmodel: ", put_config("", TYPE), model, "chat_template=qwen3", replaced);
+    assert_false(ax_path_exists(in_scratch("other/additional_chat_templates")));
     /* one that cannot be read is an error, not left aside */
     put_text("train/additional_chat_templates/tool_use.jinja", "{% if %}");
     sft_command = "preview";

@@ -5,6 +5,7 @@
 #include "base/io.h"
 #include "base/text/json.h"
 #include "base/mem.h"
+#include "ckpt/hf/hf.h"
 #include "data/text/template/mistral.h"
 #include "data/text/template/template.h"
 #include "data/text/vocab/mistral_files.h"
@@ -51,7 +52,7 @@ static enum ax_status visit_additional(const struct walk *w) {
     static const char suffix[] = ".jinja";
     char *path;
     enum ax_status st = AX_OK;
-    AX_TRY(ax_path_join(&path, w->dir, "additional_chat_templates"));
+    AX_TRY(ax_path_join(&path, w->dir, AX_TEMPLATES_DIR));
     struct ax_dir d;
     ax_dir_open(&d, path);
     for (const char *file; st == AX_OK && (file = ax_dir_next(&d)) != NULL;) {
