@@ -1,10 +1,12 @@
 /* A PEFT folder, read and written. */
 #include "ckpt/hf/peft.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/dir.h"
 #include "ckpt/hf/hf.h"
 
 #define MAX_CONFIG (16u << 20)
@@ -18,17 +20,38 @@ bool ax_peft_is_folder(const char *dir) {
     return there;
 }
 
+/* PEFT writes an adapter that has a name of its own into a folder called so, and a run that was stopped has only
+ * checkpoints. */
+static enum ax_status refuse_absent(const char *dir) {
+    char inside[NAME_MAX + 1] = "";
+    struct ax_dir d;
+    ax_dir_open(&d, dir);
+    for (const char *name; (name = ax_dir_next(&d)) != NULL;) {
+        char *below;
+        const size_t n = strlen(name), most = strlen(inside);
+        if (name[0] == '.' || n < most || (n == most && strcmp(name, inside) < 0) ||
+            ax_path_join(&below, dir, name) != AX_OK)
+            continue;
+        if (ax_peft_is_folder(below))
+            snprintf(inside, sizeof inside, "%s", name);
+        ax_free(below);
+    }
+    AX_TRY(ax_dir_end(&d, AX_OK));
+    if (inside[0])
+        return ax_error(AX_ERR_DATA, "%s: no adapter: %s is missing, but %s/%s has one: give that",
+                        dir, AX_PEFT_CONFIG, dir, inside);
+    return ax_error(AX_ERR_DATA,
+                    "%s: no adapter: %s is missing. Give a folder written by training or PEFT.",
+                    dir, AX_PEFT_CONFIG);
+}
+
 static enum ax_status load_config(struct ax_peft *p) {
     char *path;
     struct ax_json_doc doc = {0};
     AX_TRY(ax_path_join(&path, p->dir, AX_PEFT_CONFIG));
     enum ax_status st;
     if (!ax_path_exists(path))
-        AX_TRY_GOTO(
-            ax_error(AX_ERR_DATA,
-                     "%s: no adapter: %s is missing. Give a folder written by training or PEFT.",
-                     p->dir, AX_PEFT_CONFIG),
-            st, done);
+        AX_TRY_GOTO(refuse_absent(p->dir), st, done);
     AX_TRY_GOTO(ax_json_load(&doc, path, MAX_CONFIG), st, done);
     AX_TRY_GOTO(ax_peft_config_parse(&p->config, ax_json_root(&doc)), st, done);
 done:

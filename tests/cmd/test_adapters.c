@@ -95,7 +95,10 @@ static void names(void **state) {
                  "\"base\" means the model itself");
     assert_error(OPEN(&a, &arch, "=@/x/math"), AX_ERR_CONFIG, "expected DIR or NAME=DIR");
     assert_error(OPEN(&a, &arch, "@/x/math", "@/nowhere"), AX_ERR_DATA,
-                 "/nowhere: no adapter: adapter_config.json is missing");
+                 "/nowhere: no adapter: adapter_config.json is missing. Give a folder");
+    assert_error(OPEN(&a, &arch, "@/x"), AX_ERR_DATA,
+                 "/x: no adapter: adapter_config.json is missing, but ");
+    assert_error(OPEN(&a, &arch, "@/x"), AX_ERR_DATA, "/x/math has one: give that");
     assert_int_equal(ax_mem_live_blocks(), live);
 }
 
