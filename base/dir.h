@@ -10,6 +10,7 @@
 
 #include <dirent.h>
 #include <glob.h>
+#include <limits.h>
 
 #include "base/status.h"
 
@@ -35,5 +36,9 @@ void ax_dir_end_or_warn(struct ax_dir *d, enum ax_status st);
 /* Paths that match a shell pattern, as of glob() with GLOB_MARK; none is no error, but a folder that cannot be
  * read is. Always globfree g. */
 enum ax_status ax_dir_glob(glob_t *g, const char *pattern);
+
+/* The name of a folder in this one that has the file, of several the longest, or else the last (checkpoint-10 of
+ * checkpoint-9 and -10); "" if none has. */
+enum ax_status ax_dir_with(const char *path, const char *file, char name[NAME_MAX + 1]);
 
 #endif

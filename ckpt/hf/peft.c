@@ -1,7 +1,6 @@
 /* A PEFT folder, read and written. */
 #include "ckpt/hf/peft.h"
 
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,20 +22,8 @@ bool ax_peft_is_folder(const char *dir) {
 /* PEFT writes an adapter that has a name of its own into a folder called so, and a run that was stopped has only
  * checkpoints. */
 static enum ax_status refuse_absent(const char *dir) {
-    char inside[NAME_MAX + 1] = "";
-    struct ax_dir d;
-    ax_dir_open(&d, dir);
-    for (const char *name; (name = ax_dir_next(&d)) != NULL;) {
-        char *below;
-        const size_t n = strlen(name), most = strlen(inside);
-        if (name[0] == '.' || n < most || (n == most && strcmp(name, inside) < 0) ||
-            ax_path_join(&below, dir, name) != AX_OK)
-            continue;
-        if (ax_peft_is_folder(below))
-            snprintf(inside, sizeof inside, "%s", name);
-        ax_free(below);
-    }
-    AX_TRY(ax_dir_end(&d, AX_OK));
+    char inside[NAME_MAX + 1];
+    AX_TRY(ax_dir_with(dir, AX_PEFT_CONFIG, inside));
     if (inside[0])
         return ax_error(AX_ERR_DATA, "%s: no adapter: %s is missing, but %s/%s has one: give that",
                         dir, AX_PEFT_CONFIG, dir, inside);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/dir.h"
 #include "base/io.h"
 #include "base/io_path.h"
 #include "base/log.h"
@@ -293,7 +294,12 @@ static enum ax_status refuse_missing(const char *dir) {
                         "%s: this folder contains an adapter, not a model: config.json is "
                         "missing. Give its base model here and this folder as the adapter.",
                         dir);
+    char below[NAME_MAX + 1];
     AX_TRY(ax_hf_refuse_own_form(dir));
+    AX_TRY(ax_dir_with(dir, "config.json", below));
+    if (below[0])
+        return ax_error(AX_ERR_IO, "%s: config.json is missing, but %s/%s has one: give that", dir,
+                        dir, below);
     return ax_error(AX_ERR_IO, "%s/config.json: cannot open: %s", dir, strerror(ENOENT));
 }
 
