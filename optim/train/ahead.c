@@ -210,7 +210,7 @@ static enum ax_status draw_letter(struct ax_train *t, bool *stopped) {
     json_t *letter;
     r->version = t->done;
     ax_metrics_doing(t->metrics, "sampling", 0, 0);
-    AX_TRY(ax_train_rollout_at(t, r, r->generation));
+    AX_TRY(ax_train_schedule_progress(&t->schedule, &t->o->data, r->generation, r));
     AX_TRY(ax_rollout_generate(r, &m, t->o->data.train, stopped));
     if (*stopped)
         return AX_OK;

@@ -300,22 +300,6 @@ enum ax_status ax_train_rollout_plan(struct ax_train *t) {
     return ax_rollout_generate(&r, &m, NULL, &stopped);
 }
 
-/* Epochs are those of the prompts before the next ones; the last of an epoch, if they are too few for a generation,
- * count, too. */
-enum ax_status ax_train_rollout_at(struct ax_train *t, struct ax_rollout *r, int64_t step) {
-    struct ax_loader_state at;
-    int64_t prompts;
-    ax_loader_save(t->o->data.train, &at);
-    r->progress = (struct ax_reward_progress){
-        .step = step, .total = t->schedule.total, .epoch = (double)at.epoch};
-    if (!t->o->data.countable)
-        return AX_OK;
-    AX_TRY(ax_train_schedule_count(&t->schedule, &t->o->data, at.epoch, &prompts));
-    r->progress.epoch +=
-        at.index + r->o->prompts > prompts ? 1 : (double)at.index / (double)prompts;
-    return AX_OK;
-}
-
 enum ax_status ax_train_rollout_next(struct ax_train *t, bool *stopped) {
     *stopped = false;
     if (ax_train_runs_ahead(t->o)) {
@@ -325,7 +309,7 @@ enum ax_status ax_train_rollout_next(struct ax_train *t, bool *stopped) {
     } else if (ax_rollout_is_used_up(&t->rollout)) {
         const struct ax_rollout_models m = ax_train_rollout_models(t);
         ax_metrics_doing(t->metrics, "sampling", 0, 0);
-        AX_TRY(ax_train_rollout_at(t, &t->rollout, t->done));
+        AX_TRY(ax_train_schedule_progress(&t->schedule, &t->o->data, t->done, &t->rollout));
         AX_TRY(ax_rollout_generate(&t->rollout, &m, t->o->data.train, stopped));
         if (*stopped)
             return AX_OK;

@@ -332,9 +332,6 @@ enum ax_status ax_train_rollout_plan(struct ax_train *t);
  * generation; then, and with a value model, no result may be pending. *stopped: a rank was asked to
  * stop, and there is no step. */
 enum ax_status ax_train_rollout_next(struct ax_train *t, bool *stopped);
-/* Notes for reward functions how far the run is when its next generation is drawn, which is first trained on after
- * `step` steps. */
-enum ax_status ax_train_rollout_at(struct ax_train *t, struct ax_rollout *r, int64_t step);
 /* AX_ERR_DATA if the run had 4 or more steps and no usable reward. */
 enum ax_status ax_train_worth_end(const struct ax_train *t);
 

@@ -114,7 +114,8 @@ static enum ax_status draw(struct sampler *s, double waited) {
     const struct ax_rollout_models m = models_of(s);
     bool stopped;
     t->rollout.version = s->version;
-    AX_TRY(ax_train_rollout_at(t, &t->rollout, t->rollout.generation));
+    AX_TRY(
+        ax_train_schedule_progress(&t->schedule, &t->o->data, t->rollout.generation, &t->rollout));
     AX_TRY(ax_rollout_generate(&t->rollout, &m, t->o->data.train, &stopped));
     AX_ASSERT(!stopped); /* signals are not for it */
     ax_figures_add(&t->rollout.figures, "backpressure_s", waited);

@@ -40,13 +40,6 @@ static enum ax_status count_epoch(struct ax_train_schedule *s, const struct ax_t
     return AX_OK;
 }
 
-enum ax_status ax_train_schedule_count(struct ax_train_schedule *s, const struct ax_train_data *d,
-                                       int64_t epoch, int64_t *sequences) {
-    AX_TRY(count_epoch(s, d, epoch));
-    *sequences = s->sequences[epoch];
-    return AX_OK;
-}
-
 /* Rounds down if short steps are dropped, else up; but a number very close to an integer is that
  * integer, as when the third of 2.3 epochs is computed as 0.2999… of one. */
 static int64_t whole_steps(double steps, bool drop_last) {
@@ -145,6 +138,24 @@ enum ax_status ax_train_schedule_make(struct ax_train_schedule *s, const struct 
 fail:
     ax_train_schedule_free(s);
     return st;
+}
+
+/* Epochs are those of the prompts before the next ones; the last of an epoch, if they are too few for a generation,
+ * count, too. */
+enum ax_status ax_train_schedule_progress(struct ax_train_schedule *s,
+                                          const struct ax_train_data *d, int64_t step,
+                                          struct ax_rollout *r) {
+    struct ax_loader_state at;
+    ax_loader_save(d->train, &at);
+    r->progress =
+        (struct ax_reward_progress){.step = step, .total = s->total, .epoch = (double)at.epoch};
+    if (!d->countable)
+        return AX_OK;
+    AX_TRY(count_epoch(s, d, at.epoch));
+    const int64_t prompts = s->sequences[at.epoch];
+    r->progress.epoch +=
+        at.index + r->o->prompts > prompts ? 1 : (double)at.index / (double)prompts;
+    return AX_OK;
 }
 
 void ax_train_schedule_warn(const struct ax_train_schedule *s, const struct ax_train_options *o) {

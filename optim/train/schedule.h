@@ -20,11 +20,13 @@ struct ax_train_schedule {
 };
 enum ax_status ax_train_schedule_make(struct ax_train_schedule *s, const struct ax_train_options *o,
                                       int data_ranks);
-/* How many sequences an epoch of countable data has; of a schedule that is not made, too. */
-enum ax_status ax_train_schedule_count(struct ax_train_schedule *s, const struct ax_train_data *d,
-                                       int64_t epoch, int64_t *sequences);
-/* How many of them are used. */
+/* How many of an epoch's sequences are used. */
 int64_t ax_train_schedule_used(const struct ax_train_schedule *s, int64_t sequences);
+/* Notes for reward functions how far the run is when a rollout's next generation is drawn, which is first trained on after
+ * `step` steps; also of a schedule that is not made. */
+enum ax_status ax_train_schedule_progress(struct ax_train_schedule *s,
+                                          const struct ax_train_data *d, int64_t step,
+                                          struct ax_rollout *r);
 /* Warns of what begins only after the last step. */
 void ax_train_schedule_warn(const struct ax_train_schedule *s, const struct ax_train_options *o);
 void ax_train_schedule_free(struct ax_train_schedule *s);
