@@ -201,20 +201,51 @@ enum ax_status ax_metrics_put_event(struct ax_buf *out, int64_t step, const char
 /* Names of records, with and without "eval_", and of what trackers and TensorBoard get; figures that come behind those of
  * completions. */
 bool ax_metrics_is_own(const char *name) {
-    static const char own[] =
-        "step\0event\0text\0prompt\0epoch\0loss\0grad_norm\0learning_rate\0tokens\0"
-        "trained_tokens\0seconds\0tokens_per_second\0mfu\0hfu\0memory_bytes\0"
-        "peak_memory_bytes\0memory_gib\0waits\0skipped\0phase_seconds\0ranks\0rows\0"
-        "perplexity\0accuracy\0runtime\0samples_per_second\0global_step\0"
-        "mean_token_accuracy\0mtp_loss\0indexer_kl\0staleness\0sampling_s\0rollout_wait_s\0"
-        "weight_sync_s\0backpressure_s\0time_saved\0val/grad_norm\0loss/value_avg\0"
-        "val/clipfrac_avg\0";
+    static const char *const own[] = {"step",
+                                      "event",
+                                      "text",
+                                      "prompt",
+                                      "epoch",
+                                      "loss",
+                                      "grad_norm",
+                                      "learning_rate",
+                                      "tokens",
+                                      "trained_tokens",
+                                      "seconds",
+                                      "tokens_per_second",
+                                      "mfu",
+                                      "hfu",
+                                      "memory_bytes",
+                                      "peak_memory_bytes",
+                                      "memory_gib",
+                                      "waits",
+                                      "skipped",
+                                      "phase_seconds",
+                                      "ranks",
+                                      "rows",
+                                      "perplexity",
+                                      "accuracy",
+                                      "runtime",
+                                      "samples_per_second",
+                                      "global_step",
+                                      "mean_token_accuracy",
+                                      "mtp_loss",
+                                      "indexer_kl",
+                                      "staleness",
+                                      "sampling_s",
+                                      "rollout_wait_s",
+                                      "weight_sync_s",
+                                      "backpressure_s",
+                                      "time_saved",
+                                      "val/grad_norm",
+                                      "loss/value_avg",
+                                      "val/clipfrac_avg"};
     static const char eval[] = "eval_";
     const char *plain = strncmp(name, eval, strlen(eval)) == 0 ? name + strlen(eval) : name;
-    bool is = strncmp(plain, "moe/", 4) == 0;
-    for (const char *one = own; *one; one += strlen(one) + 1)
-        is = is || strcmp(one, plain) == 0;
-    return is;
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if (strcmp(own[i], plain) == 0)
+            return true;
+    return strncmp(plain, "moe/", 4) == 0;
 }
 
 /* ---- samples ---- */
