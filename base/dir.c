@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <glob.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -105,26 +106,16 @@ enum ax_status ax_dir_glob(glob_t *g, const char *pattern) {
     return ax_error(AX_ERR_IO, "%s: cannot look for files", pattern);
 }
 
-static bool has(const char *dir, const char *name, const char *file) {
-    char *below, *path;
-    if (ax_path_join(&below, dir, name) != AX_OK)
-        return false;
-    const bool joined = ax_path_join(&path, below, file) == AX_OK;
-    const bool there = joined && ax_path_exists(path);
-    if (joined)
-        ax_free(path);
-    ax_free(below);
-    return there;
-}
-
 enum ax_status ax_dir_with(const char *path, const char *file, char name[NAME_MAX + 1]) {
     struct ax_dir d;
+    char inside[2 * NAME_MAX];
     name[0] = '\0';
     ax_dir_open(&d, path);
     for (const char *next; (next = ax_dir_next(&d)) != NULL;) {
         const size_t n = strlen(next), most = strlen(name);
+        snprintf(inside, sizeof inside, "%s/%s", next, file);
         if (next[0] != '.' && n <= NAME_MAX &&
-            (n > most || (n == most && strcmp(next, name) > 0)) && has(path, next, file))
+            (n > most || (n == most && strcmp(next, name) > 0)) && ax_path_has(path, inside))
             memcpy(name, next, n + 1);
     }
     return ax_dir_end(&d, AX_OK);

@@ -68,6 +68,7 @@ void ax_unmap_file(struct ax_mapping *m);
 void ax_map_drop(const void *data, size_t len);
 
 bool ax_path_exists(const char *path);
+bool ax_path_has(const char *dir, const char *name); /* does the folder have this file? */
 bool ax_path_is_dir(const char *path);
 /* True if it is on a file system that several hosts write to, each through pages of its own. */
 bool ax_path_is_remote(const char *path);

@@ -21,6 +21,17 @@ bool ax_path_exists(const char *path) {
     return stat(path, &info) == 0;
 }
 
+bool ax_path_has(const char *dir, const char *name) {
+    char *path;
+    if (ax_path_join(&path, dir, name) != AX_OK) {
+        ax_error_clear();
+        return false;
+    }
+    const bool has = ax_path_exists(path);
+    ax_free(path);
+    return has;
+}
+
 bool ax_path_is_gone(const char *path, double seconds) {
     for (double waited = 0; waited < seconds && ax_path_exists(path); waited += 0.01)
         (void)usleep(10000);

@@ -11,12 +11,7 @@
 #define MAX_CONFIG (16u << 20)
 
 bool ax_peft_is_folder(const char *dir) {
-    char *path;
-    if (ax_path_join(&path, dir, AX_PEFT_CONFIG) != AX_OK)
-        return false;
-    const bool there = ax_path_exists(path);
-    ax_free(path);
-    return there;
+    return ax_path_has(dir, AX_PEFT_CONFIG);
 }
 
 /* PEFT writes an adapter that has a name of its own into a folder called so, and a run that was stopped has only

@@ -16,17 +16,8 @@
 
 /* ---- which names are models ---- */
 
-static bool has_file(const char *folder, const char *name) {
-    char *path;
-    if (ax_path_join(&path, folder, name) != AX_OK)
-        return false;
-    const bool there = ax_path_exists(path);
-    ax_free(path);
-    return there;
-}
-
 static bool is_model(const char *path) {
-    return ax_path_exists(path) ? has_file(path, "config.json") || ax_peft_is_folder(path)
+    return ax_path_exists(path) ? ax_path_has(path, "config.json") || ax_peft_is_folder(path)
                                 : strchr(path, '/') && ax_hub_is_id(path);
 }
 

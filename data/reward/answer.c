@@ -121,8 +121,8 @@ static void read_object(const json_t *root, size_t n, double *out, size_t *not_f
                        "the line has neither a list \"rewards\" nor a string \"error\"");
 }
 
-static enum ax_status read_line(const char *line, size_t len, size_t n, bool logs, double *out,
-                                size_t *not_finite, struct ax_reward_outcome *outcome) {
+enum ax_status ax_reward_answer_read(const char *line, size_t len, size_t n, bool logs, double *out,
+                                     size_t *not_finite, struct ax_reward_outcome *outcome) {
     struct ax_json_doc doc;
     outcome->failure = AX_REWARD_FINE;
     outcome->logged = NULL;
@@ -143,16 +143,6 @@ static enum ax_status read_line(const char *line, size_t len, size_t n, bool log
     for (size_t i = 0; i < n && outcome->failure != AX_REWARD_FINE; i++)
         out[i] = NAN;
     return st;
-}
-
-enum ax_status ax_reward_answer_read(const char *line, size_t len, size_t n, double *out,
-                                     size_t *not_finite, struct ax_reward_outcome *outcome) {
-    return read_line(line, len, n, false, out, not_finite, outcome);
-}
-
-enum ax_status ax_reward_answer_read_logged(const char *line, size_t len, size_t n, double *out,
-                                            size_t *not_finite, struct ax_reward_outcome *outcome) {
-    return read_line(line, len, n, true, out, not_finite, outcome);
 }
 
 void ax_reward_tell(struct ax_reward_fn *f, const char *fmt, ...) {

@@ -12,15 +12,12 @@
 /* A longer line is no answer to a call with n completions. */
 #define AX_REWARD_ANSWER_MAX(n) (((size_t)1 << 16) + 64 * (size_t)(n))
 /* Bytes that what is logged may add: python.py's bounds. */
-#define AX_REWARD_LOGGED_MAX(n) (((size_t)n + 2) << 18)
+#define AX_REWARD_LOGGED_MAX(n) (((size_t)(n) + 2) << 18)
 
 /* out: [n]; NaN for null and numbers that are not finite, all NaN after a failure. *not_finite
- * counts those. Only memory is an error. */
-enum ax_status ax_reward_answer_read(const char *line, size_t len, size_t n, double *out,
+ * counts those. `logs`: what is logged is read, too. Only memory is an error. */
+enum ax_status ax_reward_answer_read(const char *line, size_t len, size_t n, bool logs, double *out,
                                      size_t *not_finite, struct ax_reward_outcome *outcome);
-/* The same of a line of Python's. */
-enum ax_status ax_reward_answer_read_logged(const char *line, size_t len, size_t n, double *out,
-                                            size_t *not_finite, struct ax_reward_outcome *outcome);
 
 /* Sets the outcome; the text's control characters become blanks. */
 void ax_reward_fail(struct ax_reward_outcome *outcome, enum ax_reward_failure failure,

@@ -231,8 +231,8 @@ static enum ax_status ask(struct ax_reward_fn *f, const struct ax_buf *question,
     AX_TRY(ax_child_ask(x->child, &q, outcome));
     if (outcome->failure != AX_REWARD_FINE)
         return AX_OK;
-    AX_TRY((logs ? ax_reward_answer_read_logged : ax_reward_answer_read)(
-        x->child->line.data, x->child->line.len, n, out, not_finite, outcome));
+    AX_TRY(ax_reward_answer_read(x->child->line.data, x->child->line.len, n, logs, out, not_finite,
+                                 outcome));
     if (outcome->failure == AX_REWARD_RUBBISH) /* who knows what its next line answers */
         ax_child_end(x->child, x->who, 0);
     return AX_OK;

@@ -202,22 +202,13 @@ static enum ax_status linked_path(char **out, const char *real, const char *cach
     return ax_sprintf(out, "%s/%s-%016llx", cache_dir, name, (unsigned long long)key);
 }
 
-static bool has_link(const char *folder) {
-    char *path;
-    if (ax_path_join(&path, folder, AX_HF_GGUF) != AX_OK)
-        return false;
-    const bool there = ax_path_exists(path);
-    ax_free(path);
-    return there;
-}
-
 /* Writes the folder, under a lock, unless another process has; replaces one that an earlier version
  * made with a copy of the weights. */
 static enum ax_status link_at(const char *path, const char *lock_path, const char *gguf) {
     struct ax_lock lock;
     ax_lock_take(&lock, lock_path, AX_LOCK_EXCLUSIVE);
     enum ax_status st = ax_folder_recover(path);
-    if (st == AX_OK && !has_link(path))
+    if (st == AX_OK && !ax_path_has(path, AX_HF_GGUF))
         st = ax_convert_gguf_link(gguf, path);
     ax_lock_drop(&lock);
     return st;
@@ -230,7 +221,7 @@ static enum ax_status link_and_use(struct ax_lock *use, const char *path, const 
     enum ax_status st = AX_OK;
     for (;;) {
         ax_lock_take(use, lock_path, AX_LOCK_SHARED);
-        if (has_link(path))
+        if (ax_path_has(path, AX_HF_GGUF))
             break;
         ax_lock_drop(use);
         if ((st = link_at(path, lock_path, gguf)) != AX_OK)
@@ -324,14 +315,11 @@ static enum ax_status read_base_name(char **base, const char *path, const char *
 enum ax_status ax_base_model_of_adapter(char **base, const char **model,
                                         struct ax_arg_list *adapters) {
     const char *dir = *model;
-    char *own, *path;
+    char *path;
     enum ax_status st = AX_OK;
     *base = NULL;
-    AX_TRY(ax_path_join(&own, dir, "config.json"));
-    const bool is_model = ax_path_exists(own);
-    ax_free(own);
     AX_TRY(ax_path_join(&path, dir, "adapter_config.json"));
-    const bool is_adapter = !is_model && ax_path_exists(path);
+    const bool is_adapter = !ax_path_has(dir, "config.json") && ax_path_exists(path);
     if (is_adapter && adapters->n == AX_ARG_LIST_MAX)
         st = ax_error(AX_ERR_CONFIG, "--adapter: more than %d", AX_ARG_LIST_MAX);
     else if (is_adapter)

@@ -3,7 +3,10 @@
 #ifndef AX_TESTS_DATA_REWARD_CASE_H
 #define AX_TESTS_DATA_REWARD_CASE_H
 
+#include <limits.h>
 #include <math.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 #include "base/text/json.h"
 #include "data/reward/rewards.h"
@@ -39,6 +42,21 @@ static inline void free_items(struct reward_items *items) {
     for (size_t i = 0; i < items->n; i++)
         json_decref((json_t *)(uintptr_t)items->item[i].record);
     items->n = 0;
+}
+
+/* A scratch folder with mine.py is the current one, as of the children. */
+static char start_folder[PATH_MAX];
+static inline int enter_scratch(void **state, const char *mine) {
+    const char *bin = getenv("AX_TEST_BIN"); /* may be relative */
+    char program[PATH_MAX];
+    if (scratch_make(state) != 0 || !getcwd(start_folder, sizeof start_folder) || !bin ||
+        !realpath(bin, program) || setenv("AX_TEST_BIN", program, 1) != 0 || chdir(scratch) != 0)
+        return -1;
+    (void)put_text("mine.py", mine);
+    return 0;
+}
+static inline int leave_scratch(void **state) {
+    return chdir(start_folder) == 0 ? scratch_remove(state) : -1;
 }
 
 static inline enum ax_status open_named(struct ax_rewards **r, const char *name,

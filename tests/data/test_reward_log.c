@@ -5,7 +5,6 @@
 #include <stdint.h>
 
 #include <cmocka.h>
-#include <limits.h>
 
 #include "base/fault.h"
 #include "data/reward/answer.h"
@@ -73,19 +72,12 @@ static const char functions[] =
     "    for i in range(16): log_extra(f'c{i}', ['x' * 20000] * 2 + [['y' * 20000]])\n"
     "    return [1] * 3\n";
 
-static char start_folder[4096];
 static struct reward_items items;
 static struct ax_rewards *rewards;
 
 static int set_up(void **state) {
-    if (scratch_make(state) != 0 || !getcwd(start_folder, sizeof start_folder))
+    if (enter_scratch(state, functions) != 0)
         return -1;
-    const char *bin = getenv("AX_TEST_BIN"); /* may be relative */
-    char program[PATH_MAX];
-    if (!bin || !realpath(bin, program) || setenv("AX_TEST_BIN", program, 1) != 0 ||
-        chdir(scratch) != 0)
-        return -1;
-    (void)put_text("mine.py", functions);
     add_item(&items, "a", "{}");
     add_item(&items, "bc", "{}");
     add_item(&items, "def", "{\"log_metric\": 1, \"log_extra\": 2}");
@@ -94,7 +86,7 @@ static int set_up(void **state) {
 
 static int tear_down(void **state) {
     free_items(&items);
-    return chdir(start_folder) == 0 ? scratch_remove(state) : -1;
+    return leave_scratch(state);
 }
 
 static int end(void **state) {
@@ -236,13 +228,13 @@ static void lines(void **state) {
         size_t not_finite;
         struct ax_reward_outcome outcome;
         snprintf(line, sizeof line, "{\"rewards\": [1, 2]%s}", cases[i].more);
-        assert_ok(ax_reward_answer_read_logged(line, strlen(line), 2, out, &not_finite, &outcome));
+        assert_ok(ax_reward_answer_read(line, strlen(line), 2, true, out, &not_finite, &outcome));
         if ((outcome.failure == AX_REWARD_FINE) != cases[i].right)
             fail_msg("%s: %s", line, outcome.text);
         assert_int_equal(outcome.logged != NULL, cases[i].right && i > 0);
         assert_int_equal(isnan(out[0]), !cases[i].right);
         json_decref(outcome.logged);
-        assert_ok(ax_reward_answer_read(line, strlen(line), 2, out, &not_finite, &outcome));
+        assert_ok(ax_reward_answer_read(line, strlen(line), 2, false, out, &not_finite, &outcome));
         assert_true(outcome.failure == AX_REWARD_FINE && !outcome.logged); /* a program's */
     }
 }

@@ -5,7 +5,6 @@
 #include <stdint.h>
 
 #include <cmocka.h>
-#include <limits.h>
 
 #include <fcntl.h>
 #include <signal.h>
@@ -108,20 +107,12 @@ static const char functions[] =
     "def huge(completions, **kwargs):\n"
     "    return [1e308, 1e30, -2e30][:len(completions)]\n";
 
-static char start_folder[4096];
 static struct reward_items items;
 static struct ax_rewards *rewards;
 
-/* The children's current folder is ours. */
 static int set_up(void **state) {
-    if (scratch_make(state) != 0 || !getcwd(start_folder, sizeof start_folder))
+    if (enter_scratch(state, functions) != 0)
         return -1;
-    const char *bin = getenv("AX_TEST_BIN"); /* may be relative */
-    char program[PATH_MAX];
-    if (!bin || !realpath(bin, program) || setenv("AX_TEST_BIN", program, 1) != 0 ||
-        chdir(scratch) != 0)
-        return -1;
-    (void)put_text("mine.py", functions);
     (void)put_text("json_helper.py",
                    "def f(completions, **kwargs): return [1 for c in completions]\n");
     (void)put_text("queue.py", "raise SystemExit('not the library')\n"); /* the harness uses one */
@@ -131,7 +122,7 @@ static int set_up(void **state) {
 }
 
 static int tear_down(void **state) {
-    return chdir(start_folder) == 0 ? scratch_remove(state) : -1;
+    return leave_scratch(state);
 }
 
 static int begin(void **state) {

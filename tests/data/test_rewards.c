@@ -297,8 +297,8 @@ static void answers(void **state) {
         double out[2] = {-7, -7};
         const double want[2] = {cases[i].a, cases[i].b};
         size_t not_finite = 9;
-        assert_ok(ax_reward_answer_read(cases[i].line, strlen(cases[i].line), 2, out, &not_finite,
-                                        &outcome));
+        assert_ok(ax_reward_answer_read(cases[i].line, strlen(cases[i].line), 2, false, out,
+                                        &not_finite, &outcome));
         if (outcome.failure != cases[i].failure || not_finite != cases[i].not_finite ||
             (cases[i].text && !strstr(outcome.text, cases[i].text)))
             fail_msg("%s: %s, %s, %zu", cases[i].line, ax_reward_failure_names[outcome.failure],

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/net/http.h"
+#include "ckpt/hf/shards.h"
 #include "ckpt/hub/hub.h"
 #include "data/records/rows/find.h"
 #include "data/records/rows/pattern.h"
@@ -72,7 +73,10 @@ static void read_names(const char *text, size_t n) {
     memcpy(a, text, n);
     a[n] = '\0';
     const size_t half = strlen(a) / 2;
+    int number, of;
     (void)ax_path_match(a + half, a);
+    if (ax_hf_is_shard(a, &number, &of))
+        check(number >= 1 && number <= of);
     if (ax_hub_is_path(a))
         check(a[0] && a[0] != '/' && !strstr(a, "//"));
     if (ax_hub_is_id(a) || ax_hub_is_revision(a))

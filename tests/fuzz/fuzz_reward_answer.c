@@ -20,7 +20,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     double *out = malloc(n * sizeof *out); /* exactly, so that a sanitizer sees one more */
     char *line = malloc(size - 1);
     memcpy(line, data + 1, size - 1);
-    AX_ASSERT(ax_reward_answer_read_logged(line, size - 1, n, out, &not_finite, &outcome) == AX_OK);
+    AX_ASSERT(ax_reward_answer_read(line, size - 1, n, true, out, &not_finite, &outcome) == AX_OK);
     AX_ASSERT(!outcome.logged || outcome.failure == AX_REWARD_FINE);
     json_decref(outcome.logged);
     for (size_t i = 0; i < n; i++) {

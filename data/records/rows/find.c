@@ -377,10 +377,7 @@ static bool is_link(const char *path) {
 
 /* A folder in which axtrain has trained: its logs and checkpoints are no records, though they look like some. */
 static bool is_run(const char *path) {
-    char *about;
-    const bool is = ax_path_join(&about, path, AX_RUN_FILE) == AX_OK && ax_path_exists(about);
-    ax_free(about);
-    return is;
+    return ax_path_has(path, AX_RUN_FILE);
 }
 
 /* `root` is the length of the folder's own path. */

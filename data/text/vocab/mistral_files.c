@@ -9,15 +9,6 @@
 
 enum { MAX_FILE = 256 << 20 };
 
-static bool has(const char *dir, const char *name) {
-    char *path;
-    if (ax_path_join(&path, dir, name) != AX_OK)
-        return false;
-    const bool found = ax_path_exists(path);
-    ax_free(path);
-    return found;
-}
-
 enum ax_status ax_mistral_tokenizer_in(const char *dir, bool bare, char **path) {
     static const char *const names[] = {
         AX_TEKKEN,
@@ -31,7 +22,7 @@ enum ax_status ax_mistral_tokenizer_in(const char *dir, bool bare, char **path) 
     const size_t n = sizeof names / sizeof *names;
     *path = NULL;
     for (size_t i = 0; i < n; i++)
-        if (has(dir, names[i]) && (i + 1 < n || bare || has(dir, "params.json")))
+        if (ax_path_has(dir, names[i]) && (i + 1 < n || bare || ax_path_has(dir, "params.json")))
             return ax_path_join(path, dir, names[i]);
     return AX_OK;
 }

@@ -414,23 +414,14 @@ static enum ax_status load_file(struct ax_tokenizer *t, const char *dir, const c
     return st;
 }
 
-static bool has(const char *dir, const char *name) {
-    char *path;
-    if (ax_path_join(&path, dir, name) != AX_OK)
-        return false;
-    const bool found = ax_path_exists(path);
-    ax_free(path);
-    return found;
-}
-
 static bool has_json(const char *dir) {
-    return has(dir, "tokenizer.json");
+    return ax_path_has(dir, "tokenizer.json");
 }
 
 /* What a folder without tokenizer.json has instead; *path = NULL: nothing that is known. */
 static enum ax_status other_file(const char *dir, char **path) {
     AX_TRY(ax_mistral_tokenizer_in(dir, false, path));
-    return *path || !has(dir, AX_TIKTOKEN) ? AX_OK : ax_path_join(path, dir, AX_TIKTOKEN);
+    return *path || !ax_path_has(dir, AX_TIKTOKEN) ? AX_OK : ax_path_join(path, dir, AX_TIKTOKEN);
 }
 
 static enum ax_status load_folder(struct ax_tokenizer *t, const char *dir) {
