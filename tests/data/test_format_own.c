@@ -152,6 +152,9 @@ static void masked_tokens(void **state) {
         {COMPLETION(0, 1, 0, 1) ", \"attention_mask\": [0, 1, 1, 1]", "⟦b⟧c⟦d⟧", "⟦bcd⟧"},
         {COMPLETION(0, 0, 1, 1) ", \"text\": \"x\", \"prompt\": \"y\", \"messages\": []", "ab⟦cd⟧",
          "⟦abcd⟧"},
+        {"\"text\": \"x\"", "⟦abcd⟧", "⟦abcd⟧"},
+        {"\"messages\": [], \"completion_mask\": null", "⟦abcd⟧", "⟦abcd⟧"},
+        {"\"attention_mask\": [1, 1, 0, 1]", "⟦abd⟧", "⟦abd⟧"},
     };
     static const char *const bad[][2] = {
         {"\"completion_mask\": [0, 1, 1]",

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What tokens with completion_mask, assistant_masks or labels are trained on, by `axtrain preview` and by TRL's SFTTrainer, which
-makes labels of them while it prepares its data: each record alone, and packed.
+"""What tokens are trained on with completion_mask, assistant_masks or labels, or none of them, by `axtrain preview` and by TRL's
+SFTTrainer, which makes labels of them while it prepares its data: each record alone, and packed.
 
     trl_masks.py AXTRAIN MODEL [--records N]
 
-MODEL is a folder with a tokenizer. Records are random, and have one, two or no masks, and lengths. Exits with 1 if some differ.
+MODEL is a folder with a tokenizer. Records are random. Exits with 1 if some differ.
 """
 import argparse
 import json
@@ -21,7 +21,7 @@ from trl import SFTConfig
 from trl.trainer.sft_trainer import DataCollatorForLanguageModeling, SFTTrainer
 
 LONGEST = 64
-KINDS = [("completion_mask",), ("assistant_masks",), ("completion_mask", "assistant_masks"), ("labels", "completion_mask")]
+KINDS = [(), ("completion_mask",), ("assistant_masks",), ("completion_mask", "assistant_masks"), ("labels", "completion_mask")]
 
 
 def record(r, columns):

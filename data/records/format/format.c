@@ -14,7 +14,8 @@
  *   prompt, completion   texts or messages; the completion is trained on (answers_own.c)
  *   text                 every token
  *
- * Other records are tokens already; those with a prompt or text have no targets of a teacher. */
+ * Other records are tokens already, which come before the columns above; those with a prompt or text have no targets
+ * of a teacher. */
 
 static enum ax_status own_init(struct ax_format *f) {
     if (f->o.chat && f->o.chat->by_generation)
@@ -28,18 +29,12 @@ static bool has(const json_t *record, const char *column) {
     return v && !json_is_null(v);
 }
 
-/* These columns come before a text beside them. */
-static bool is_tokenized(const json_t *record) {
-    return has(record, "input_ids") && (has(record, "labels") || has(record, "completion_mask") ||
-                                        has(record, "assistant_masks"));
-}
-
 static enum ax_status own_record(const struct ax_format *f, struct ax_format_work *w,
                                  json_t *record, struct ax_origin origin,
                                  struct ax_example_list *out) {
     const char *messages = f->o.chat ? f->o.chat->field_messages : "messages";
     char columns[300];
-    const bool tokens = is_tokenized(record);
+    const bool tokens = has(record, "input_ids");
     if (has(record, messages) && !tokens) {
         if (!f->o.chat)
             return ax_error(AX_ERR_DATA, "%s: the model has no chat template; set chat_template",

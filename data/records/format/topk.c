@@ -335,7 +335,7 @@ static enum ax_status begins_again(struct parts *p, size_t i, bool *begins) {
     return AX_OK;
 }
 
-/* What is trained on: labels or, without them, the tokens that are in all masks. */
+/* What is trained on: labels or, without them, the tokens that are in all masks; without masks, all. */
 struct trained {
     struct numbers labels, masks[2];
     int n_masks;
@@ -358,7 +358,7 @@ static enum ax_status open_trained(struct trained *t, const struct ax_format *f,
         AX_TRY(expect_length(t->masks[t->n_masks].list, names[i], n));
         t->n_masks++;
     }
-    if (masked)
+    if (masked || !json_object_get(record, "labels"))
         return AX_OK;
     const enum ax_status st = open_numbers(record, "labels", &t->labels);
     return st == AX_OK || labeled ? st
