@@ -223,7 +223,7 @@ const struct ax_command ax_commands[] = {
      "glm4, glm4_moe, deepseek_v2, deepseek_v3, deepseek_v32, glm_moe_dsa, gpt_oss, cohere,\n"
      "cohere2, seed_oss, ernie4_5, ernie4_5_moe, exaone4, hunyuan_v1_dense, minimax_m2, lfm2,\n"
      "lfm2_moe, granitemoehybrid, falcon_h1, nemotron_h, qwen3_next, qwen3_5_text,\n"
-     "qwen3_5_moe_text, llama4_text, kimi_linear, mimo_v2_flash.\n"
+     "qwen3_5_moe_text, llama4_text, kimi_linear, mimo_v2_flash, arcee, dots1, gemma, olmoe.\n"
      "--to hf: SRC is a GGUF file (F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K\n"
      "Q6_K IQ4_NL IQ4_XS MXFP4). DST becomes a folder with weights, config, tokenizer and chat\n"
      "template; it must be empty or not exist. Of a Hugging Face folder, or an org/name in\n"

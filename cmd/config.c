@@ -70,7 +70,11 @@ static enum ax_status models(const struct options *opt, struct ax_buf *out) {
     for (size_t i = 0; (f = ax_family_at(i)) != NULL; i++)
         AX_TRY(ax_buf_printf(out, "| `%s` | %s | %s |\n", f->model_type, f->models,
                              f->lacks ? f->lacks : ""));
-    return AX_OK;
+    AX_TRY(ax_buf_puts(out, "\nFor the text model in them, on text:"));
+    const struct ax_wrapper *w;
+    for (size_t i = 0; (w = ax_wrapper_at(i)) != NULL; i++)
+        AX_TRY(ax_buf_printf(out, "%s `%s`", i ? "," : "", w->model_type));
+    return ax_buf_puts(out, ".\n");
 }
 
 static const struct verb {

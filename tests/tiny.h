@@ -9,7 +9,8 @@
 /* KV heads of 4 attention heads: latent attention has as many. */
 static inline int tiny_kv_heads(const char *model_type) {
     const bool latent = strncmp(model_type, "deepseek", 8) == 0 ||
-                        strncmp(model_type, "kimi", 4) == 0 || strstr(model_type, "dsa") != NULL;
+                        strncmp(model_type, "kimi", 4) == 0 || strstr(model_type, "dsa") != NULL ||
+                        strcmp(model_type, "glm4_moe_lite") == 0;
     return latent ? 4 : 2;
 }
 

@@ -99,6 +99,8 @@ static const struct ax_gguf_field glm4_moe[] = {
     {FLAG(NULL, "use_qk_norm", qk_norm)},
     {REAL(NULL, "partial_rotary_factor", rotary_part)},
     {0}};
+static const struct ax_gguf_field dots1[] = {ROUTED, {COUNT(NULL, "max_window_layers", layers)}, {0}};
+static const struct ax_gguf_field olmoe[] = {EXPERTS("num_experts"), {0}};
 #define DEEPSEEK                                                                                   \
     ROUTED,                                                                                        \
     {COUNT("attention.q_lora_rank", "q_lora_rank", q_rank), .optional = true, .nullable = true},   \
@@ -338,6 +340,12 @@ const struct ax_gguf_kind ax_gguf_kinds[] = {
     {KIND("kimi-linear", "kimi_linear", "KimiLinearForCausalLM"), .convolves = true, .kda = true, .moe = true,
      .some_dense = true, .partial_rope = true, .gating = 2, .fields = kimi_linear,
      .config = "{\"mla_use_nope\": true, \"moe_router_activation_func\": \"sigmoid\"}"},
+    {KIND("arcee", "arcee", "ArceeForCausalLM"), .permuted = true, .config = "{\"hidden_act\": \"relu2\"}"},
+    {KIND("dots1", "dots1", "Dots1ForCausalLM"), .qk_norm = true, .moe = true, .some_dense = true, .gating = 2,
+     .fields = dots1, .config = "{" NO_WINDOW "}"},
+    {KIND("gemma", "gemma", "GemmaForCausalLM"), .shifted = true, .config = "{\"hidden_act\": \"gelu_pytorch_tanh\"}"},
+    {KIND("olmoe", "olmoe", "OlmoeForCausalLM"), .qk_norm = true, .moe = true, .fields = olmoe,
+     .config = "{\"norm_topk_prob\": false}"},
     {0}};
 /* clang-format on */
 

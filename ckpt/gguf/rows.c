@@ -77,6 +77,9 @@ static const struct row mlp[] = {
     {"ffn_up.bias", "mlp.up_proj.bias", FFN, NONE, MLP_BIAS, VECTOR, PLAIN},
     {"ffn_down.weight", "mlp.down_proj.weight", HIDDEN, FFN, DENSE, AX_GGUF_DOWN, PLAIN},
     {"ffn_down.bias", "mlp.down_proj.bias", HIDDEN, NONE, MLP_BIAS, VECTOR, PLAIN}, {0}};
+static const struct row ungated_mlp[] = {
+    {"ffn_up.weight", "mlp.up_proj.weight", FFN, HIDDEN, ALWAYS, MATRIX, PLAIN},
+    {"ffn_down.weight", "mlp.down_proj.weight", HIDDEN, FFN, ALWAYS, AX_GGUF_DOWN, PLAIN}, {0}};
 static const struct row fused_mlp[] = {
     {"ffn_up.weight", "mlp.gate_up_proj.weight", GATE_UP, HIDDEN, ALWAYS, MATRIX, PLAIN},
     {"ffn_down.weight", "mlp.down_proj.weight", HIDDEN, FFN, ALWAYS, AX_GGUF_DOWN, PLAIN}, {0}};
@@ -329,6 +332,10 @@ static const struct {
     {"qwen3", {norm_in, attention, norm_ffn, mlp}},
     {"qwen3_moe", {norm_in, attention, norm_ffn, experts}},
     {"qwen2_moe", {norm_in, attention, norm_ffn, experts, gated_expert}},
+    {"arcee", {norm_in, attention, norm_ffn, ungated_mlp}},
+    {"dots1", {norm_in, attention, norm_ffn, mlp, experts, router_bias, shared_experts}},
+    {"gemma", {norm_in, attention, norm_ffn, mlp}},
+    {"olmoe", {norm_in, normed_attention, norm_ffn, experts}},
     {"gemma2", {norm_in, scaled_attention, norms_around, mlp}},
     {"gemma3_text", {norm_in, attention, norms_around, mlp}},
     {"gemma4_text", {norm_in, attention_of_gemma4, norms_around, mlp_of_gemma4, experts_of_gemma4, inputs, scale_of_gemma4}},

@@ -221,12 +221,13 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     AX_TRY(ax_json_str(ax_json_get(c, "model_type"), &type));
     a->family = ax_family_find(type);
     if (!a->family) {
-        char list[1024], missing[400];
+        char missing[400];
         const char *near = ax_family_nearest(type);
         ax_json_error(
-            ax_json_get(c, "model_type"), "\"%.64s\" is not supported%s%s%s; expected one of %s",
-            type, near ? "; the nearest is " : "", near ? near : "",
-            ax_family_missing(c, missing, sizeof missing), ax_family_list(list, sizeof list));
+            ax_json_get(c, "model_type"),
+            "\"%.64s\" is not supported%s%s%s; `axtrain config models` lists those that are", type,
+            near ? "; the nearest is " : "", near ? near : "",
+            ax_family_missing(c, missing, sizeof missing));
         return AX_ERR_UNSUPPORTED;
     }
     AX_TRY(sizes(a, c));
@@ -244,7 +245,9 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     a->mlp_scale[0] = a->mlp_scale[1] = 1;
     a->q_norm = "model.layers.%d.self_attn.q_norm.weight";
     a->k_norm = "model.layers.%d.self_attn.k_norm.weight";
-    AX_TRY(ax_activation_parse(a, c, "hidden_act", "silu"));
+    const char *act = json_string_value(json_object_get(c.v, "hidden_act"));
+    if (!act || !a->family->own_act || strcmp(act, a->family->own_act) != 0)
+        AX_TRY(ax_activation_parse(a, c, "hidden_act", "silu"));
     AX_TRY(layers(a));
     AX_TRY(a->family->parse(a, c));
     AX_TRY(ax_classifier_parse(a, c));

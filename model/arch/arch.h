@@ -26,7 +26,8 @@ struct ax_family {
     struct ax_rope_usual rope;
     /* Sets the members that differ from Llama; `config` is the root of config.json. */
     enum ax_status (*parse)(struct ax_arch *arch, struct ax_json config);
-    bool own_width; /* `parse` sets intermediate_size, which the config may lack */
+    bool own_width;      /* `parse` sets intermediate_size, which the config may lack */
+    const char *own_act; /* a hidden_act that `parse` reads and others lack, or NULL */
     /* a list with an entry for each layer, which counts them if num_hidden_layers is absent; or NULL */
     const char *layer_list;
     bool has_dropout; /* published configs do; `parse` reads attention_dropout, too */
@@ -39,8 +40,6 @@ const char *ax_family_nearest(const char *model_type);
 /* What no layer here computes of what an unknown type's config asks for, by its keys and layer types:
  * "; missing here: short convolutions (conv_L_cache)"; empty if nothing is known. */
 const char *ax_family_missing(struct ax_json config, char *buf, size_t size);
-/* "llama, mistral, …" for messages. */
-const char *ax_family_list(char *buf, size_t size);
 
 /* Checkpoint names of the parts of a mixture of experts: the router's weight and bias (NULL = none),
  * EXPERTS.E.{gate,up,down}.weight, the module of the shared expert and its gate's weight (NULL =

@@ -113,16 +113,3 @@ const char *ax_family_missing(struct ax_json config, char *buf, size_t size) {
     add_layer_types(buf, size, ax_json_get(c, "layer_types"));
     return buf;
 }
-
-const char *ax_family_list(char *buf, size_t size) {
-    size_t at = 0;
-    buf[0] = '\0';
-    const char *name;
-    for (size_t i = 0; at < size && (name = name_at(i)) != NULL; i++)
-        at += (size_t)snprintf(buf + at, size - at, "%s%s",
-                               i == N_FAMILIES ? "; for their text models "
-                               : i             ? ", "
-                                               : "",
-                               name);
-    return buf;
-}

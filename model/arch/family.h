@@ -7,33 +7,50 @@
 
 /* In the order of messages. */
 #define AX_FAMILY_LIST(X)                                                                          \
+    X(arcee)                                                                                       \
     X(cohere)                                                                                      \
     X(cohere2)                                                                                     \
+    X(cwm)                                                                                         \
     X(deepseek_v2)                                                                                 \
     X(deepseek_v3)                                                                                 \
     X(deepseek_v32)                                                                                \
+    X(dots1)                                                                                       \
     X(ernie4_5)                                                                                    \
     X(ernie4_5_moe)                                                                                \
     X(exaone4)                                                                                     \
+    X(exaone_moe)                                                                                  \
     X(falcon_h1)                                                                                   \
+    X(flex_olmo)                                                                                   \
+    X(gemma)                                                                                       \
     X(gemma2)                                                                                      \
     X(gemma3)                                                                                      \
     X(gemma3n)                                                                                     \
     X(gemma4)                                                                                      \
+    X(glm)                                                                                         \
     X(glm4)                                                                                        \
     X(glm4_moe)                                                                                    \
+    X(glm4_moe_lite)                                                                               \
+    X(glm4v)                                                                                       \
     X(glm_moe_dsa)                                                                                 \
     X(gpt_oss)                                                                                     \
     X(granite)                                                                                     \
+    X(granitemoe)                                                                                  \
     X(granitemoehybrid)                                                                            \
+    X(granitemoeshared)                                                                            \
+    X(helium)                                                                                      \
     X(hunyuan_v1_dense)                                                                            \
+    X(hunyuan_v1_moe)                                                                              \
+    X(internlm3)                                                                                   \
+    X(iquestcoder)                                                                                 \
     X(kimi_linear)                                                                                 \
     X(lfm2)                                                                                        \
     X(lfm2_moe)                                                                                    \
     X(llama)                                                                                       \
     X(llama4_text)                                                                                 \
+    X(mellum)                                                                                      \
     X(mimo_v2_flash)                                                                               \
     X(minimax_m2)                                                                                  \
+    X(ministral)                                                                                   \
     X(ministral3)                                                                                  \
     X(mistral)                                                                                     \
     X(mixtral)                                                                                     \
@@ -41,6 +58,7 @@
     X(olmo2)                                                                                       \
     X(olmo3)                                                                                       \
     X(olmo_hybrid)                                                                                 \
+    X(olmoe)                                                                                       \
     X(phi3)                                                                                        \
     X(qwen2)                                                                                       \
     X(qwen2_moe)                                                                                   \
@@ -50,7 +68,10 @@
     X(qwen3_moe)                                                                                   \
     X(qwen3_next)                                                                                  \
     X(seed_oss)                                                                                    \
-    X(smollm3)
+    X(smollm3)                                                                                     \
+    X(solar_open)                                                                                  \
+    X(vaultgemma)                                                                                  \
+    X(youtu)
 #define AX_FAMILY_DECLARE(name) extern const struct ax_family ax_family_##name;
 AX_FAMILY_LIST(AX_FAMILY_DECLARE)
 #undef AX_FAMILY_DECLARE
@@ -138,10 +159,15 @@ enum ax_status ax_ssd_parse(struct ax_arch *a, struct ax_json config,
  * num_experts), into a->moe; the usual numbers if the config does not say. */
 enum ax_status ax_moe_parse(struct ax_arch *a, struct ax_json config, int64_t usual_experts,
                             int64_t usual_active); /* mixtral.c */
-/* Reads latent attention but for its rope; usual_q_rank: of a config without q_lora_rank, where null means that
- * queries have no latent; 0: they have none. */
+/* Sizes of latent attention where a config does not say, as in struct ax_mla_config; null for q_lora_rank means that
+ * queries have no latent, as does 0. */
+struct ax_mla_usual {
+    int64_t q_rank, kv_rank, nope, rope, v_head_dim;
+};
+/* Reads it but for its rope. */
 enum ax_status ax_mla_parse(struct ax_arch *a, struct ax_json config,
-                            int64_t usual_q_rank); /* deepseek.c */
+                            const struct ax_mla_usual *usual); /* deepseek.c */
+extern const struct ax_mla_usual ax_deepseek_mla;
 /* Keys of DeepSeek's mixture that others spell in their way. */
 struct ax_deepseek_keys {
     const char *experts, *active, *shared, *renormalize, *groups;

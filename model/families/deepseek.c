@@ -1,6 +1,7 @@
 /* DeepSeek-V2 and V3 (DeepSeek-AI 2024): latent attention; a few dense layers, then mixtures of many
- * small experts with shared ones. DeepSeek-V3.2 (2025) and GLM-5 (Z.ai 2026): V3 with sparse attention. Config
- * keys and their defaults are transformers'. */
+ * small experts with shared ones. DeepSeek-V3.2 (2025) and GLM-5 (Z.ai 2026): V3 with sparse attention. GLM-4.7-Flash
+ * (Z.ai 2026): V3 with other sizes; Youtu-LLM (Tencent 2025): its attention without experts. Config keys and their
+ * defaults are transformers'. */
 #include <math.h>
 #include <string.h>
 
@@ -11,11 +12,12 @@
 #define MAX_INDEX_HEAD 256
 
 /* Heads: nope and rope elements; those of values are others. */
-static enum ax_status head_sizes(struct ax_arch *a, struct ax_json c) {
+static enum ax_status head_sizes(struct ax_arch *a, struct ax_json c,
+                                 const struct ax_mla_usual *u) {
     struct ax_mla_config *m = &a->mla;
-    AX_TRY(ax_json_i64_or(ax_json_get(c, "qk_nope_head_dim"), 1, 1024, 128, &m->nope));
-    AX_TRY(ax_json_i64_or(ax_json_get(c, "qk_rope_head_dim"), 2, 1024, 64, &m->rope));
-    AX_TRY(ax_json_i64_or(ax_json_get(c, "v_head_dim"), 1, 2048, 128, &a->v_head_dim));
+    AX_TRY(ax_json_i64_or(ax_json_get(c, "qk_nope_head_dim"), 1, 1024, u->nope, &m->nope));
+    AX_TRY(ax_json_i64_or(ax_json_get(c, "qk_rope_head_dim"), 2, 1024, u->rope, &m->rope));
+    AX_TRY(ax_json_i64_or(ax_json_get(c, "v_head_dim"), 1, 2048, u->v_head_dim, &a->v_head_dim));
     a->head_dim = m->nope + m->rope;
     if (a->n_kv_heads != a->n_heads)
         return ax_json_error(ax_json_get(c, "num_key_value_heads"),
@@ -31,20 +33,23 @@ static double stretched_scale(const struct ax_rope_config *r) {
     return 0.1 * r->mscale_all_dim * log(r->factor) + 1;
 }
 
-enum ax_status ax_mla_parse(struct ax_arch *a, struct ax_json c, int64_t usual_q_rank) {
-    const int64_t q_usual = json_object_get(c.v, "q_lora_rank") ? 0 : usual_q_rank;
+const struct ax_mla_usual ax_deepseek_mla = {1536, 512, 128, 64, 128};
+
+enum ax_status ax_mla_parse(struct ax_arch *a, struct ax_json c, const struct ax_mla_usual *usual) {
+    const int64_t q_usual = json_object_get(c.v, "q_lora_rank") ? 0 : usual->q_rank;
     struct ax_mla_config *m = &a->mla;
-    AX_TRY(head_sizes(a, c));
+    AX_TRY(head_sizes(a, c, usual));
     AX_TRY(ax_json_i64_or(ax_json_get(c, "q_lora_rank"), 1, MAX_DIM, q_usual, &m->q_rank));
-    AX_TRY(ax_json_i64_or(ax_json_get(c, "kv_lora_rank"), 1, MAX_DIM, 512, &m->kv_rank));
+    AX_TRY(ax_json_i64_or(ax_json_get(c, "kv_lora_rank"), 1, MAX_DIM, usual->kv_rank, &m->kv_rank));
     AX_TRY(ax_json_bool_or(ax_json_get(c, "attention_bias"), false, &m->bias));
     a->softmax_scale = 1 / sqrt((double)a->head_dim);
     return AX_OK;
 }
 
-static enum ax_status attention(struct ax_arch *a, struct ax_json c, int64_t q_rank) {
+static enum ax_status attention(struct ax_arch *a, struct ax_json c,
+                                const struct ax_mla_usual *usual) {
     const struct ax_mla_config *m = &a->mla;
-    AX_TRY(ax_mla_parse(a, c, q_rank));
+    AX_TRY(ax_mla_parse(a, c, usual));
     AX_TRY(ax_rope_parse(&a->rope, c, a->family->rope, m->rope, a->max_positions));
     AX_TRY(ax_json_bool_or(ax_json_get(c, "rope_interleave"), true, &a->rope.interleaved));
     const double scale = stretched_scale(&a->rope);
@@ -187,7 +192,7 @@ static enum ax_status parse_v2(struct ax_arch *a, struct ax_json c) {
     AX_TRY(ax_field_only_bool(c, "mlp_bias", false));
     AX_TRY(ax_field_only_bool(c, "norm_topk_prob", false));
     AX_TRY(ax_field_only(c, "scoring_func", "softmax"));
-    AX_TRY(attention(a, c, 1536));
+    AX_TRY(attention(a, c, &ax_deepseek_mla));
     AX_TRY(ax_deepseek_moe_parse(a, c, &usual));
     a->moe.names = &v2_names;
     AX_TRY(ax_json_str_or(method, "greedy", &name));
@@ -198,30 +203,53 @@ static enum ax_status parse_v2(struct ax_arch *a, struct ax_json c) {
     return AX_OK;
 }
 
+static const struct ax_deepseek_moe v3_moe = {.n_experts = 256,
+                                              .n_active = 8,
+                                              .width = 2048,
+                                              .n_shared = 1,
+                                              .first_dense = 3,
+                                              .groups = 8,
+                                              .groups_kept = 4,
+                                              .scale = 2.5,
+                                              .renormalize = true,
+                                              .group_best = 2};
+
 /* V3 and what is made of it. */
-static enum ax_status parse_newer(struct ax_arch *a, struct ax_json c, int64_t q_rank, int groups,
-                                  int groups_kept) {
-    const struct ax_deepseek_moe usual = {.n_experts = 256,
-                                          .n_active = 8,
-                                          .width = 2048,
-                                          .n_shared = 1,
-                                          .first_dense = 3,
-                                          .groups = groups,
-                                          .groups_kept = groups_kept,
-                                          .scale = 2.5,
-                                          .renormalize = true,
-                                          .group_best = 2};
+static enum ax_status parse_newer(struct ax_arch *a, struct ax_json c,
+                                  const struct ax_mla_usual *mla,
+                                  const struct ax_deepseek_moe *moe) {
     AX_TRY(ax_field_only(c, "scoring_func", "sigmoid"));
     AX_TRY(ax_field_only(c, "topk_method", "noaux_tc"));
-    AX_TRY(attention(a, c, q_rank));
-    AX_TRY(ax_deepseek_moe_parse(a, c, &usual));
+    AX_TRY(attention(a, c, mla));
+    AX_TRY(ax_deepseek_moe_parse(a, c, moe));
     a->moe.names = &ax_deepseek_v3_names;
     a->moe.routing.sigmoid = true;
     return AX_OK;
 }
 
 static enum ax_status parse_v3(struct ax_arch *a, struct ax_json c) {
-    return parse_newer(a, c, 1536, 8, 4);
+    return parse_newer(a, c, &ax_deepseek_mla, &v3_moe);
+}
+
+static enum ax_status parse_glm_lite(struct ax_arch *a, struct ax_json c) {
+    static const struct ax_mla_usual mla = {768, 512, 192, 64, 256};
+    static const struct ax_deepseek_moe moe = {.n_experts = 64,
+                                               .n_active = 4,
+                                               .width = 1536,
+                                               .n_shared = 1,
+                                               .first_dense = 1,
+                                               .groups = 1,
+                                               .groups_kept = 1,
+                                               .scale = 1.8,
+                                               .renormalize = true,
+                                               .group_best = 2};
+    AX_TRY(ax_norm_eps_parse(a, c, "rms_norm_eps", 1e-5));
+    return parse_newer(a, c, &mla, &moe);
+}
+
+static enum ax_status parse_youtu(struct ax_arch *a, struct ax_json c) {
+    AX_TRY(ax_json_bool_or(ax_json_get(c, "tie_word_embeddings"), true, &a->tied));
+    return attention(a, c, &ax_deepseek_mla);
 }
 
 /* ---- sparse attention ---- */
@@ -245,7 +273,7 @@ static enum ax_status indexers(struct ax_arch *a, struct ax_json c, int64_t usua
 
 static enum ax_status parse_v32(struct ax_arch *a, struct ax_json c) {
     AX_TRY(ax_field_only_bool(c, "mlp_bias", false));
-    AX_TRY(parse_newer(a, c, 1536, 8, 4));
+    AX_TRY(parse_newer(a, c, &ax_deepseek_mla, &v3_moe));
     return indexers(a, c, 64);
 }
 
@@ -288,9 +316,13 @@ static enum ax_status shared_choices(struct ax_arch *a, struct ax_json c) {
 }
 
 static enum ax_status parse_glm(struct ax_arch *a, struct ax_json c) {
+    struct ax_mla_usual mla = ax_deepseek_mla;
+    struct ax_deepseek_moe moe = v3_moe;
+    mla.q_rank = 2048;
+    moe.groups = moe.groups_kept = 1;
     AX_TRY(ax_json_f64_or(ax_json_get(c, "rms_norm_eps"), 1e-5, &a->norm_eps));
     AX_TRY(ax_field_only_bool(c, "mlp_bias", false));
-    AX_TRY(parse_newer(a, c, 2048, 1, 1));
+    AX_TRY(parse_newer(a, c, &mla, &moe));
     AX_TRY(indexers(a, c, 32));
     a->index.interleaved = true;
     return shared_choices(a, c);
@@ -321,3 +353,16 @@ const struct ax_family ax_family_glm_moe_dsa = {
     .architecture = "GlmMoeDsaForCausalLM",
     .head_dim = 64,
     .parse = parse_glm};
+const struct ax_family ax_family_glm4_moe_lite = {
+    .model_type = "glm4_moe_lite",
+    .models = "GLM-4.7-Flash",
+    .lacks = "GGUF, training of the layers for multi-token prediction",
+    .architecture = "Glm4MoeLiteForCausalLM",
+    .head_dim = 64,
+    .parse = parse_glm_lite};
+const struct ax_family ax_family_youtu = {.model_type = "youtu",
+                                          .models = "Youtu-LLM",
+                                          .lacks = "GGUF",
+                                          .architecture = "YoutuForCausalLM",
+                                          .head_dim = 64,
+                                          .parse = parse_youtu};

@@ -1,5 +1,6 @@
 /* Granite 3 (IBM 2024): Llama with factors on the embedding, on what a branch adds and on the logits,
- * and a scale of scores of its own. Granite 4 (2025), the hybrids: Mamba-2 in most layers. */
+ * and a scale of scores of its own; its mixtures, some with an MLP beside the experts. Granite 4 (2025), the hybrids:
+ * Mamba-2 in most layers. */
 #include <string.h>
 
 #include "model/arch/family.h"
@@ -68,17 +69,32 @@ static const struct ax_moe_stacked stacked = {
     .out_first = true,
 };
 
-/* Experts beside the MLP in all layers. */
-static enum ax_status mixture(struct ax_arch *a, struct ax_json c) {
+/* Experts in all layers, beside an MLP of the width `shared` if that is not 0. */
+static enum ax_status mixture(struct ax_arch *a, struct ax_json c, int64_t shared) {
     AX_TRY(ax_moe_parse(a, c, 8, 2));
     AX_TRY(ax_json_i64(ax_json_get(c, "intermediate_size"), 1, 1LL << 24, &a->moe.width));
-    a->moe.shared_width = a->intermediate_size;
+    a->moe.shared_width = shared;
     a->moe.routing.renormalize = true; /* the softmax is over the chosen ones alone */
     a->moe.names = &names;
     a->moe.stacked = &stacked;
     for (int64_t i = 0; i < a->n_layers; i++)
-        a->layers[i].ffn = &ax_ffn_moe_shared;
+        a->layers[i].ffn = shared > 0 ? &ax_ffn_moe_shared : &ax_ffn_moe;
     return AX_OK;
+}
+
+/* As of all that attends in every layer. */
+static enum ax_status parse_moe(struct ax_arch *a, struct ax_json c) {
+    AX_TRY(factors(a, c));
+    return mixture(a, c, 0);
+}
+
+static enum ax_status parse_shared(struct ax_arch *a, struct ax_json c) {
+    int64_t shared;
+    AX_TRY(factors(a, c));
+    AX_TRY(ax_json_i64_or(ax_json_get(c, "shared_intermediate_size"), 0, 1LL << 24, 0, &shared));
+    a->fused_gate_up = true;
+    a->renames = renames;
+    return mixture(a, c, shared);
 }
 
 static enum ax_status mamba(struct ax_arch *a, struct ax_json c) {
@@ -108,7 +124,7 @@ static enum ax_status parse_hybrid(struct ax_arch *a, struct ax_json c) {
     AX_TRY(ax_json_i64_or(ax_json_get(c, "num_local_experts"), 0, INT32_MAX, 8, &experts));
     a->fused_gate_up = true;
     a->renames = renames;
-    return experts > 0 ? mixture(a, c) : AX_OK;
+    return experts > 0 ? mixture(a, c, a->intermediate_size) : AX_OK;
 }
 
 const struct ax_family ax_family_granite = {.model_type = "granite",
@@ -121,3 +137,13 @@ const struct ax_family ax_family_granitemoehybrid = {.model_type = "granitemoehy
                                                      .architecture = "GraniteMoeHybridForCausalLM",
                                                      .own_width = true,
                                                      .parse = parse_hybrid};
+const struct ax_family ax_family_granitemoe = {.model_type = "granitemoe",
+                                               .models = "Granite 3 mixtures, PowerMoE",
+                                               .lacks = "GGUF",
+                                               .architecture = "GraniteMoeForCausalLM",
+                                               .parse = parse_moe};
+const struct ax_family ax_family_granitemoeshared = {.model_type = "granitemoeshared",
+                                                     .models = "Granite 4.0 preview mixtures",
+                                                     .lacks = "GGUF",
+                                                     .architecture = "GraniteMoeSharedForCausalLM",
+                                                     .parse = parse_shared};

@@ -141,7 +141,9 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     if (!ax_json_get(c, "max_position_embeddings").v)
         AX_TRY(ax_json_i64_or(length, 1, INT32_MAX, 1 << 20, &a->max_positions));
     AX_TRY(ax_field_only_bool(c, "mla_use_nope", true));
-    AX_TRY(ax_mla_parse(a, c, 0));
+    struct ax_mla_usual usual = ax_deepseek_mla;
+    usual.q_rank = 0;
+    AX_TRY(ax_mla_parse(a, c, &usual));
     AX_TRY(delta_rule(a, c));
     AX_TRY(mixers(a, c));
     return mixture(a, c);

@@ -1,4 +1,5 @@
-/* Mistral: Llama with a sliding window in every layer if the config gives one. */
+/* Mistral: Llama with a sliding window in every layer if the config gives one; of Ministral (2024), in the layers that
+ * layer_types says. */
 #include "model/arch/family.h"
 
 static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
@@ -11,7 +12,22 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     return AX_OK;
 }
 
+static enum ax_status parse_ministral(struct ax_arch *a, struct ax_json c) {
+    AX_TRY(parse(a, c));
+    for (int64_t i = 0; i < a->n_layers; i++) {
+        bool slides;
+        AX_TRY(ax_layer_slides(a, c, i, true, &slides));
+        a->layers[i].window = slides ? a->layers[i].window : 0;
+    }
+    return AX_OK;
+}
+
 const struct ax_family ax_family_mistral = {.model_type = "mistral",
                                             .models = "Mistral 7B, Nemo, Small",
                                             .architecture = "MistralForCausalLM",
                                             .parse = parse};
+const struct ax_family ax_family_ministral = {.model_type = "ministral",
+                                              .models = "Ministral 8B of 2024",
+                                              .lacks = "GGUF",
+                                              .architecture = "MinistralForCausalLM",
+                                              .parse = parse_ministral};

@@ -1,6 +1,7 @@
 /* Qwen2 (biases on q, k, v), Qwen3 (per-head norm on q and k) and their mixtures of experts in most
  * layers; that of Qwen2 has a shared expert with a gate. With use_sliding_window some layers have a window:
- * those in layer_types, else the family's. Qwen3-Next and Qwen3.5, whose layers are of two kinds. */
+ * those in layer_types, else the family's. Qwen3-Next and Qwen3.5, whose layers are of two kinds. Mellum 2 (JetBrains
+ * 2026): Qwen3's mixture, with a rope of its own in layers with a window. */
 #include "model/arch/family.h"
 #include "model/arch/part.h"
 
@@ -120,6 +121,39 @@ static enum ax_status parse_qwen3_moe(struct ax_arch *a, struct ax_json c) {
     return sparse_layers(a, c, &ax_ffn_moe);
 }
 
+/* Which layers have experts: by mlp_layer_types, else all. */
+static enum ax_status parse_mellum(struct ax_arch *a, struct ax_json c) {
+    static const char *const known[] = {"dense", "sparse", NULL};
+    const int64_t absent = json_object_get(c.v, "sliding_window") ? 0 : 1024;
+    const struct ax_json ropes = ax_json_get(c, "rope_parameters"),
+                         full = ax_json_get(ropes, "full_attention"),
+                         sliding = ax_json_get(ropes, "sliding_attention");
+    int64_t window;
+    AX_TRY(qwen3_attention(a, c));
+    AX_TRY(ax_rope_parse_object(&a->rope, c, full, (struct ax_rope_usual){.theta = 5e5},
+                                a->head_dim, a->max_positions));
+    AX_TRY(ax_rope_parse_object(&a->rope_local, c, sliding, (struct ax_rope_usual){0}, a->head_dim,
+                                a->max_positions));
+    AX_TRY(ax_json_i64_or(ax_json_get(c, "sliding_window"), 1, INT32_MAX, absent, &window));
+    AX_TRY(ax_moe_parse(a, c, 64, 8));
+    AX_TRY(
+        ax_json_i64_or(ax_json_get(c, "moe_intermediate_size"), 1, 1LL << 24, 896, &a->moe.width));
+    AX_TRY(ax_json_bool_or(ax_json_get(c, "norm_topk_prob"), true, &a->moe.routing.renormalize));
+    a->moe.names = &moe_names;
+    a->unused_prefix = "mtp.";
+    for (int64_t i = 0; i < a->n_layers; i++) {
+        struct ax_layer_spec *l = &a->layers[i];
+        bool slides;
+        int sparse = 1;
+        AX_TRY(ax_layer_slides(a, c, i, false, &slides));
+        AX_TRY(ax_listed_kind(a, c, "mlp_layer_types", i, known, &sparse));
+        l->window = slides ? window : 0;
+        l->rope = slides ? AX_ROPE_LOCAL : AX_ROPE_MAIN;
+        l->ffn = sparse ? &ax_ffn_moe : &ax_ffn_swiglu;
+    }
+    return AX_OK;
+}
+
 /* ---- Qwen3-Next (2025) and Qwen3.5 (2026): gated attention in every fourth layer, else the gated delta rule ---- */
 
 static enum ax_status hybrid_layers(struct ax_arch *a, struct ax_json c) {
@@ -212,3 +246,10 @@ const struct ax_family ax_family_qwen3_5_moe = {
     .rope.part = 0.25,
     .own_width = true,
     .parse = parse_qwen3_5_moe};
+const struct ax_family ax_family_mellum = {
+    .model_type = "mellum",
+    .models = "Mellum 2",
+    .lacks = "GGUF, training of the layers for multi-token prediction",
+    .architecture = "MellumForCausalLM",
+    .head_dim = 128,
+    .parse = parse_mellum};

@@ -10,11 +10,16 @@
 #define LANGUAGE "model.language_"
 
 static const struct ax_wrapper wrappers[] = {
+    {"exaone4_5", "Exaone4_5_ForConditionalGeneration", "exaone4", LANGUAGE},
     {"gemma3", "Gemma3ForConditionalGeneration", "gemma3_text", LANGUAGE},
     {"gemma3n", "Gemma3nForConditionalGeneration", "gemma3n_text", LANGUAGE},
     {"gemma4", "Gemma4ForConditionalGeneration", "gemma4_text", LANGUAGE},
+    {"glm46v", "Glm46VForConditionalGeneration", "glm4v_text", LANGUAGE},
+    {"glm4v", "Glm4vForConditionalGeneration", "glm4v_text", LANGUAGE},
+    {"glm4v_moe", "Glm4vMoeForConditionalGeneration", "glm4v_moe_text", LANGUAGE},
     {"idefics3", "Idefics3ForConditionalGeneration", "llama", "model.text_"},
     {"internvl", "InternVLForConditionalGeneration", "qwen2", LANGUAGE},
+    {"lfm2_vl", "Lfm2VlForConditionalGeneration", "lfm2", LANGUAGE},
     {"llama4", "Llama4ForConditionalGeneration", "llama4_text", "language_model."},
     {"llava", "LlavaForConditionalGeneration", "llama", LANGUAGE},
     {"llava_next", "LlavaNextForConditionalGeneration", "llama", LANGUAGE},
@@ -37,6 +42,8 @@ static const struct ax_wrapper wrappers[] = {
 static const struct {
     const char *text, *fields;
 } texts[] = {
+    {"glm4v_moe_text", "{\"model_type\": \"glm4_moe\", \"attention_bias\": true, "
+                       "\"max_position_embeddings\": 65536}"},
     {"llama", "{\"vocab_size\": 32000, \"hidden_size\": 4096, \"intermediate_size\": 11008, "
               "\"num_hidden_layers\": 32, \"num_attention_heads\": 32}"},
     {"mistral", "{\"vocab_size\": 32000, \"hidden_size\": 4096, \"intermediate_size\": 14336, "

@@ -1,5 +1,5 @@
 /* Gated MLP:  y = (act(h·Wgᵀ) ∘ (h·Wuᵀ))·Wdᵀ, gate and up as one GEMM, each perhaps times a factor; or, without a gate
- * (Nemotron-H):  y = max(0, h·Wuᵀ)²·Wdᵀ. Of sparse gates (Gemma 3n), those far above the mean stay. Where they are one matrix of the
+ * (Nemotron-H, Arcee):  y = max(0, h·Wuᵀ)²·Wdᵀ. Of sparse gates (Gemma 3n), those far above the mean stay. Where they are one matrix of the
  * file, every rank of tp has all of the MLP, and computes its own rows. */
 #include <stdio.h>
 
@@ -37,6 +37,7 @@ void ax_mlp_init(struct ax_builder *b, struct ax_layer *l, const char *module, i
         OF("gate_up_proj.weight", 2 * F, D, .tp_dim = -1, .grad_partial_over = AX_TP_PARTIAL);
     const struct ax_param_decl down =
         OF("down_proj.weight", D, F, .tp_dim = -1, .grad_partial_over = AX_TP_PARTIAL);
+    const struct ax_param_decl up_bias = OF("up_proj.bias", F, 0, .tp_dim = 0);
     const struct ax_param_decl biases[] = {
         OF("gate_proj.bias", F, 0, .tp_dim = 0),
         OF("up_proj.bias", F, 0, .tp_dim = 0, .glue = true),
@@ -54,8 +55,9 @@ void ax_mlp_init(struct ax_builder *b, struct ax_layer *l, const char *module, i
     mlp->down.weight[0] = add(b, l, module, fused ? down : weights[2]);
     if (!b->arch->mlp_bias)
         return;
-    mlp->gate_up.bias[0] = add(b, l, module, biases[0]);
-    mlp->gate_up.bias[1] = add(b, l, module, biases[1]);
+    mlp->gate_up.bias[0] = add(b, l, module, ups == 1 ? up_bias : biases[0]);
+    if (ups == 2)
+        mlp->gate_up.bias[1] = add(b, l, module, biases[1]);
     mlp->down.bias[0] = add(b, l, module, biases[2]);
 }
 
@@ -64,9 +66,10 @@ static void mlp_init(struct ax_builder *b, struct ax_layer *l) {
 }
 
 static struct ax_part_size mlp_size(const struct ax_arch *a, const struct ax_layer_spec *spec) {
-    const int64_t width = ax_spec_width(a, spec),
-                  matrices = (ax_arch_ups(a) + 1) * a->hidden_size * width;
-    return (struct ax_part_size){matrices, matrices, a->mlp_bias ? 2 * width + a->hidden_size : 0};
+    const int64_t width = ax_spec_width(a, spec), ups = ax_arch_ups(a),
+                  matrices = (ups + 1) * a->hidden_size * width;
+    return (struct ax_part_size){matrices, matrices,
+                                 a->mlp_bias ? ups * width + a->hidden_size : 0};
 }
 
 static int mlp_linears(struct ax_layer *l, struct ax_linear **out) {

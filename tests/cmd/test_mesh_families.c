@@ -171,6 +171,44 @@ static void adapters_of_ungated_experts_are_one_rank(void **state) {
     }
 }
 
+/* Families that put another one's parts together, each on a mesh that cuts what is its own: MLPs without a gate and with
+ * biases, stacked experts beside an MLP in one matrix, latent attention with other names of experts. */
+static void parts_of_others_are_one_rank(void **state) {
+    (void)state;
+    static const struct {
+        struct model model;
+        struct mesh meshes[2];
+    } cases[] = {
+        {{"arcee", true, ", \"attention_bias\": true, \"mlp_bias\": true", {0}, {0}, 0},
+         {{{1, 1, 1, 1, 2, 1}, 3}, {{1, 1, 2, 2, 1, 1}, 2}}},
+        {{"granitemoeshared",
+          false,
+          ", \"num_local_experts\": 8, \"num_experts_per_tok\": 3, "
+          "\"shared_intermediate_size\": 30, \"residual_multiplier\": 0.4",
+          {0},
+          {0},
+          0},
+         {{{1, 1, 1, 1, 2, 1}, 3}, {{1, 1, 2, 1, 1, 2}, 3}}},
+        {{"glm4_moe_lite", false, ", " LATENT ", \"q_lora_rank\": 9", {0}, {0}, 0},
+         {{{1, 1, 1, 1, 4, 1}, 3}, {{2, 1, 1, 1, 1, 1}, 3}}},
+        {{"exaone_moe",
+          false,
+          ", \"num_experts\": 8, \"num_experts_per_tok\": 3, \"moe_intermediate_size\": 22, "
+          "\"num_shared_experts\": 2, \"sliding_window\": 5, \"sliding_window_pattern\": 2",
+          {0},
+          {0},
+          0},
+         {{{1, 1, 1, 2, 2, 1}, 3}, {{1, 1, 2, 1, 1, 2}, 3}}}};
+    static struct ax_golden_report r;
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
+        for (size_t i = 0; i < 2; i++) {
+            struct ax_mesh_check c = {0};
+            run(&cases[k].model, &cases[k].meshes[i], "ref", (enum ax_recompute)((i + k) % 3), &c,
+                &r);
+            expect_figures(&r, &cases[k].model, &cases[k].meshes[i], 6);
+        }
+}
+
 /* Windows in some layers of a mixture or in all; and beside two ropes and norms of all heads, of which tp splits rows; with
  * tp 4 every rank has all heads of keys. */
 static void windows_are_one_rank(void **state) {
@@ -543,6 +581,7 @@ int main(void) {
         LONG_TEST(cmocka_unit_test(indexers_train_as_on_one_rank)),
         LONG_TEST(cmocka_unit_test(adapters_of_all_linears_are_one_rank)),
         cmocka_unit_test(adapters_of_ungated_experts_are_one_rank),
+        cmocka_unit_test(parts_of_others_are_one_rank),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -97,8 +97,10 @@ static void test_what_is_missing_is_said(void **state) {
     EXPECT(2, "no snapshot of it", "nobody/nothing"); /* the hub's cache is asked */
     unsetenv("HF_HUB_OFFLINE");
     /* a family that is not supported is told by its name, before the hub is asked */
-    EXPECT(2, "google/gemma-2b: Gemma 1 models are not supported; `axtrain config models`",
-           "google/gemma-2b");
+    EXPECT(2,
+           "google/recurrentgemma-2b: RecurrentGemma models are not supported; `axtrain config "
+           "models`",
+           "google/recurrentgemma-2b");
     EXPECT(2, "Phi-2 models are not supported; `axtrain config models`", config,
            "base_model=microsoft/phi-2");
     sft_command = "config";

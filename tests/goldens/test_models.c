@@ -185,7 +185,29 @@ static void families(void **state) {
 /* What tests/peers/check_families.py --write has made of transformers' models. */
 static void further_families(void **state) {
     (void)state;
-    static const char *const dirs[] = {"olmo3", "qwen2_moe_windows", "qwen3_moe_windows"};
+    static const char *const dirs[] = {"olmo3",
+                                       "qwen2_moe_windows",
+                                       "qwen3_moe_windows",
+                                       "arcee",
+                                       "cwm",
+                                       "dots1",
+                                       "exaone_moe",
+                                       "flex_olmo",
+                                       "gemma",
+                                       "glm",
+                                       "glm4_moe_lite",
+                                       "granitemoe",
+                                       "granitemoeshared",
+                                       "helium",
+                                       "hunyuan_v1_moe",
+                                       "internlm3",
+                                       "iquestcoder",
+                                       "mellum",
+                                       "ministral",
+                                       "olmoe",
+                                       "solar_open",
+                                       "vaultgemma",
+                                       "youtu"};
     for (size_t i = 0; i < sizeof dirs / sizeof *dirs; i++) {
         char path[64];
         snprintf(path, sizeof path, "tests/cmd/models/%s", dirs[i]);

@@ -29,8 +29,13 @@ transformers.utils.logging.disable_progress_bar()
 SIZE = dict(vocab_size=48, hidden_size=16, intermediate_size=24, num_hidden_layers=4,
             num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=64,
             bos_token_id=1, eos_token_id=2, pad_token_id=0)
+TWO = dict(SIZE, num_hidden_layers=2)
 MOE = dict(SIZE, moe_intermediate_size=12, num_experts=6, num_experts_per_tok=2)
 QWEN2 = dict(MOE, shared_expert_intermediate_size=12, use_sliding_window=True, sliding_window=5)
+DEEPSEEK = dict(TWO, moe_intermediate_size=12, n_routed_experts=6, num_experts_per_tok=2, n_shared_experts=2)
+LATENT = dict(num_key_value_heads=2, q_lora_rank=12, kv_lora_rank=10, qk_nope_head_dim=6, qk_rope_head_dim=4, v_head_dim=8)
+GRANITE = dict(TWO, num_local_experts=6, num_experts_per_tok=2, embedding_multiplier=3.0, logits_scaling=2.0,
+               residual_multiplier=0.4, attention_multiplier=0.3)
 YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=16, rope_theta=500000.0)
 PLAIN = dict(rope_type="default", rope_theta=500000.0)
 KINDS = {  # class, config
@@ -43,6 +48,32 @@ KINDS = {  # class, config
         full_attention=YARN, sliding_attention=PLAIN))),
     "olmo3_types": ("Olmo3", dict(SIZE, sliding_window=5, attention_bias=True, layer_types=[
         "full_attention", "sliding_attention", "full_attention", "sliding_attention"])),
+    "arcee": ("Arcee", dict(TWO, vocab_size=128)),
+    "arcee_biases": ("Arcee", dict(TWO, attention_bias=True, mlp_bias=True)),
+    "cwm": ("Cwm", dict(SIZE, head_dim=8, sliding_window=5, num_hidden_layers=5)),
+    "dots1": ("Dots1", dict(DEEPSEEK, vocab_size=128, num_key_value_heads=2, sliding_window=None)),
+    "dots1_windows": ("Dots1", dict(DEEPSEEK, num_hidden_layers=4, head_dim=8, sliding_window=5, max_window_layers=2,
+                                    attention_bias=True)),
+    "exaone_moe": ("ExaoneMoe", dict(MOE, sliding_window=5, num_shared_experts=2)),
+    "flex_olmo": ("FlexOlmo", dict(TWO, num_experts=6, num_experts_per_tok=2, norm_topk_prob=True)),
+    "gemma": ("Gemma", dict(TWO, vocab_size=128, head_dim=16)),
+    "glm": ("Glm", dict(TWO, head_dim=8)),
+    "glm4_moe_lite": ("Glm4MoeLite", dict(DEEPSEEK, **LATENT)),
+    "granitemoe": ("GraniteMoe", dict(GRANITE)),
+    "granitemoeshared": ("GraniteMoeShared", dict(GRANITE, shared_intermediate_size=20)),
+    "helium": ("Helium", dict(TWO, head_dim=8)),
+    "hunyuan_v1_moe": ("HunYuanMoEV1", dict(TWO, head_dim=8, num_experts=6, moe_topk=[2, 2])),
+    "internlm3": ("InternLM3", dict(TWO, head_dim=8, attention_bias=True, mlp_bias=True)),
+    "iquestcoder": ("IQuestCoder", dict(TWO, head_dim=8)),
+    "mellum": ("Mellum", dict(MOE, head_dim=8, sliding_window=5, layer_types=[
+        "sliding_attention", "full_attention", "sliding_attention", "full_attention"],
+        mlp_layer_types=["dense", "sparse", "sparse", "sparse"])),
+    "ministral": ("Ministral", dict(SIZE, head_dim=8, sliding_window=5, layer_types=[
+        "full_attention", "sliding_attention", "sliding_attention", "full_attention"])),
+    "olmoe": ("Olmoe", dict(TWO, vocab_size=128, num_key_value_heads=2, num_experts=6, num_experts_per_tok=2)),
+    "solar_open": ("SolarOpen", dict(DEEPSEEK, head_dim=8, attention_bias=True)),
+    "vaultgemma": ("VaultGemma", dict(SIZE, head_dim=16, sliding_window=5, query_pre_attn_scalar=20)),
+    "youtu": ("Youtu", dict(TWO, **LATENT)),
 }
 
 
@@ -51,15 +82,30 @@ def build(kind):
     torch.manual_seed(11)
     config = getattr(transformers, name + "Config")(**config)
     config._attn_implementation = config._experts_implementation = "eager"
-    model = getattr(transformers, name + "ForCausalLM")(config).float().eval()
+    model = transformers.AutoModelForCausalLM.from_config(config).float().eval()
     with torch.no_grad():
         for p in model.parameters():
             p.add_(torch.randn_like(p) * 0.1)
+        for name, p in model.named_parameters():
+            if "norm" in name and kind.startswith("gemma"):  # which GGUF has with 1 added
+                p.copy_((p * 1024).round() / 1024)
+        for name, b in model.named_buffers():
+            if name.endswith("correction_bias"):
+                b.add_(torch.randn_like(b) * 0.1)
     return model
 
 
-def separate(name, t):
+MOE_OF_GRANITE = [("moe.router.", "moe.router.layer."), ("moe.experts.gate_up_proj", "moe.input_linear.weight"),
+                  ("moe.experts.down_proj", "moe.output_linear.weight")]
+FILES = {  # names in a model and in its files, where they differ, by model_type
+    "granitemoe": MOE_OF_GRANITE, "granitemoeshared": MOE_OF_GRANITE,
+}
+
+
+def separate(name, t, model_type):
     """Gradients of experts in one tensor, by the names of the files."""
+    for mine, file in FILES.get(model_type, []):
+        name = name.replace(mine, file)
     base = name.rsplit("experts.", 1)[0] + "experts"
     if name.endswith("experts.gate_up_proj"):
         for e in range(t.shape[0]):
@@ -88,7 +134,7 @@ def write_golden(model, root):
                "logits": (out.logits.detach() * mask[..., None]).contiguous(),
                "token_nll": nll.detach().contiguous()}, root / "golden/forward.safetensors")
     grads = {n: t.contiguous() for name, p in model.named_parameters() if p.grad is not None
-             for n, t in separate(name, p.grad)}
+             for n, t in separate(name, p.grad, model.config.model_type)}
     save_file({n: t.clone() for n, t in grads.items()}, root / "golden/grads.safetensors")
     norm = sum(float(t.double().square().sum()) for t in grads.values()) ** 0.5
     (root / "golden/golden.json").write_text(json.dumps(dict(batch=dict(

@@ -27,6 +27,8 @@ try:
 except ImportError as e:
     print(f"skipped: {e}")
     sys.exit(77)
+from check_families import separate
+
 transformers.utils.logging.disable_progress_bar()
 
 TEXT = dict(vocab_size=512, hidden_size=64, intermediate_size=96, num_hidden_layers=3,
@@ -38,10 +40,29 @@ VIT = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attent
 CLIP = dict(VIT, model_type="clip_vision_model", projection_dim=32, vocab_size=99)
 QWEN = dict(image_token_id=511, video_token_id=510, vision_start_token_id=509,
             vision_end_token_id=508)
+QWEN3_VIT = dict(depth=2, hidden_size=32, intermediate_size=48, num_heads=2, out_hidden_size=64, patch_size=14,
+                 num_position_embeddings=16, deepstack_visual_indexes=[0, 1])
+GLM_VIT = dict(depth=2, hidden_size=32, intermediate_size=48, num_heads=2, out_hidden_size=64, image_size=28, patch_size=14)
+GLM = dict(image_token_id=511, video_token_id=510, image_start_token_id=509, image_end_token_id=508, video_start_token_id=507,
+           video_end_token_id=506)
+PART = dict(rope_parameters=dict(rope_type="default", rope_theta=10000.0, mrope_section=[1, 1, 2], partial_rotary_factor=0.5))
+EXPERTS = dict(moe_intermediate_size=24, num_experts_per_tok=2)
+DEEPSEEK = dict(EXPERTS, n_routed_experts=6, n_shared_experts=1, first_k_dense_replace=1)
 KINDS = {
+    "exaone4_5": ("Exaone4_5_", dict(TEXT, model_type="exaone4", sliding_window=6),
+                  dict(depth=2, hidden_size=32, intermediate_size=48, num_heads=2, num_key_value_heads=1, out_hidden_size=64,
+                       patch_size=14, fullatt_block_indexes=[1]), dict(image_token_id=511, video_token_id=510)),
     "gemma3": ("Gemma3", dict(TEXT, head_dim=16, sliding_window=6, query_pre_attn_scalar=20,
                               sliding_window_pattern=2), dict(VIT, model_type="siglip_vision_model"),
                dict(mm_tokens_per_image=4, image_token_index=511)),
+    "glm46v": ("Glm46V", dict(TEXT, model_type="glm4v_text", **PART), dict(GLM_VIT, model_type="glm4v_vision"), GLM),
+    "glm4v": ("Glm4v", dict(TEXT, **PART), GLM_VIT, GLM),
+    "glm4v_moe": ("Glm4vMoe", dict(TEXT, head_dim=16, **PART, **DEEPSEEK), GLM_VIT, GLM),
+    "lfm2_vl": ("Lfm2Vl", dict(TEXT, model_type="lfm2", layer_types=["conv", "full_attention", "conv"],
+                               block_auto_adjust_ff_dim=False),
+                dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_patches=16,
+                     patch_size=8, model_type="siglip2_vision_model"),
+                dict(image_token_id=511, projector_hidden_size=48)),
     "llava": ("Llava", dict(TEXT, model_type="llama"), CLIP, dict(image_token_index=511)),
     "llava_next": ("LlavaNext", dict(TEXT, model_type="granite", attention_multiplier=0.3,
                                      embedding_multiplier=2.0), CLIP,
@@ -56,9 +77,7 @@ KINDS = {
                  dict(depth=2, embed_dim=32, hidden_size=64, num_heads=2, patch_size=14,
                       mlp_ratio=2), dict(QWEN, tie_word_embeddings=True)),
     "qwen3_vl": ("Qwen3VL", dict(TEXT, head_dim=16, **MROPE),
-                 dict(depth=2, hidden_size=32, intermediate_size=48, num_heads=2,
-                      out_hidden_size=64, patch_size=14, num_position_embeddings=16,
-                      deepstack_visual_indexes=[0, 1]), QWEN),
+                 QWEN3_VIT, QWEN),
     "smolvlm": ("SmolVLM", dict(TEXT, model_type="llama"), VIT,
                 dict(image_token_id=511, scale_factor=2)),
 }
@@ -106,8 +125,8 @@ def write_golden(model, root):
     ids, mask, labels = batch()
     out = model(input_ids=ids, attention_mask=mask, labels=labels)
     out.loss.backward()
-    grads = {own_name(n): p.grad.clone() for n, p in model.named_parameters()
-             if own_name(n) and p.grad is not None}
+    grads = {file: t.clone() for n, p in model.named_parameters() if own_name(n) and p.grad is not None
+             for file, t in separate(own_name(n), p.grad, "")}
     (root / "golden").mkdir()
     logp = out.logits.detach().log_softmax(-1)[:, :-1]
     target = labels[:, 1:]
