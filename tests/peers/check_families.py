@@ -6,11 +6,13 @@
 
 For each kind (those with one of the words in their name, if any are given): transformers makes a tiny
 model with random weights, and computes logits, gradients and greedy answers, with which
-tests/goldens/replay must agree on cpu and ref.
+tests/goldens/replay must agree on cpu and ref; `axtrain sft` trains an adapter of all its linears, with
+which PEFT must compute what the folder of `axtrain merge` computes.
 Exit code 0: all equal; 1: not; 77: skipped, they are not here."""
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -77,10 +79,10 @@ KINDS = {  # class, config
 }
 
 
-def build(kind):
+def build(kind, **more):
     name, config = KINDS[kind]
     torch.manual_seed(11)
-    config = getattr(transformers, name + "Config")(**config)
+    config = getattr(transformers, name + "Config")(**{**config, **more})
     config._attn_implementation = config._experts_implementation = "eager"
     model = transformers.AutoModelForCausalLM.from_config(config).float().eval()
     with torch.no_grad():
@@ -177,6 +179,27 @@ def check(axtrain, kind):
     return None
 
 
+def check_adapter(axtrain, kind):
+    import check_wrapped as runs  # which needs `separate`
+    from peft import PeftModel
+    cls = transformers.AutoModelForCausalLM
+    with tempfile.TemporaryDirectory() as scratch:
+        base, lora, merged = (pathlib.Path(scratch) / n for n in ("base", "lora", "merged"))
+        model = build(kind, vocab_size=512, eos_token_id=504)
+        model.save_pretrained(base)
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            shutil.copy(pathlib.Path(__file__).parents[1] / "goldens/models/llama" / name, base)
+        runs.train(axtrain, base, lora, adapter="lora", lora_r=4, lora_alpha=32, lora_target_linear="true")
+        runs.run(axtrain, "merge", base, lora, merged)
+        ours = runs.logits_of(runs.load(cls, merged))
+        theirs = runs.logits_of(PeftModel.from_pretrained(runs.load(cls, base), lora).eval())
+        learned, apart = runs.apart(theirs, runs.logits_of(model)), runs.apart(theirs, ours)
+    if learned < 1e-3 or apart > runs.LIMIT:
+        return f"the adapter changed logits by {learned:.2g}, and merged they are {apart:.2g} apart from PEFT's"
+    print(f"{kind} adapter: merged within {apart:.2g}")
+    return None
+
+
 def main():
     if sys.argv[1] == "--write":
         write(pathlib.Path(sys.argv[2]), sys.argv[3])
@@ -185,7 +208,7 @@ def main():
     for kind in KINDS:
         if sys.argv[2:] and not any(w in kind for w in sys.argv[2:]):
             continue
-        problem = check(sys.argv[1], kind)
+        problem = check(sys.argv[1], kind) or check_adapter(sys.argv[1], kind)
         if problem:
             bad += 1
             print(f"{kind}:\n{problem}")
