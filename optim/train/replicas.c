@@ -45,7 +45,7 @@ static enum ax_status add_tensor(struct ax_queue *q, const struct ax_tensor *t, 
 }
 
 enum ax_status ax_train_hash_param(const struct ax_model *m, const struct ax_param *p, size_t most,
-                                   uint64_t *hash) {
+                                   bool updated, uint64_t *hash) {
     const struct ax_unit *unit = &m->units[p->unit];
     const struct ax_segment *seg = &unit->segments[p->segment];
     int64_t first, n, at;
@@ -56,8 +56,9 @@ enum ax_status ax_train_hash_param(const struct ax_model *m, const struct ax_par
     if (n == 0)
         return AX_OK;
     const struct ax_tensor flat[] = {seg->shard, seg->master, seg->remainder};
-    for (size_t i = 0; i < sizeof flat / sizeof *flat; i++) {
-        if (!flat[i].data || (i > 0 && flat[i].data == seg->shard.data))
+    const size_t from = updated && seg->master.data ? 1 : 0;
+    for (size_t i = from; i < sizeof flat / sizeof *flat; i++) {
+        if (!flat[i].data || (i > from && flat[i].data == seg->shard.data))
             continue;
         const struct ax_tensor part = ax_tensor_rows(&flat[i], at, n);
         AX_TRY(add_tensor(m->rt->q, &part, most, hash));
@@ -118,7 +119,7 @@ static enum ax_status create_list(struct list *l, struct ax_train *t) {
     for (int i = 0; i < l->n; i++) {
         const struct ax_model *m;
         const struct ax_param *p = find(l, i, &m);
-        AX_TRY(ax_train_hash_param(m, p, SIZE_MAX, &l->hashes[i]));
+        AX_TRY(ax_train_hash_param(m, p, SIZE_MAX, false, &l->hashes[i]));
     }
     return AX_OK;
 }

@@ -256,10 +256,11 @@ bool ax_train_replicas_are_due(const struct ax_train *t);
 /* AX_ERR_PEER naming step, tensor and rank if ranks that should have the same weights have not. All ranks
  * together; does nothing without replicas, if they were compared after this step, or with replica_check 0. */
 enum ax_status ax_train_compare_replicas(struct ax_train *t);
-/* *hash = that of this rank's part of a parameter, of the first `most` bytes of each tensor that stores it; 0: it
- * has none. */
+/* *hash = that of this rank's part of a parameter, of the first `most` bytes of each tensor that stores it, or
+ * with `updated` of those alone that the optimizer updates: beside masters of their own, passes read a BF16 copy,
+ * which each update rounds at random. 0: it has none. */
 enum ax_status ax_train_hash_param(const struct ax_model *m, const struct ax_param *p, size_t most,
-                                   uint64_t *hash);
+                                   bool updated, uint64_t *hash);
 /* *param = index of the first parameter of which this rank has an infinite or NaN element, and that element's
  * index in the entire tensor; n_params if there is none. */
 enum ax_status ax_train_first_nonfinite(const struct ax_model *m, int *param,

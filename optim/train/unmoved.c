@@ -16,7 +16,7 @@ static enum ax_status hash_all(const struct ax_model *m, uint64_t **hashes) {
     enum ax_status st = AX_OK;
     for (int i = 0; i < m->n_params && st == AX_OK; i++)
         if (is_looked_at(&m->params[i]))
-            st = ax_train_hash_param(m, &m->params[i], SAMPLE, &(*hashes)[i]);
+            st = ax_train_hash_param(m, &m->params[i], SAMPLE, true, &(*hashes)[i]);
     if (st != AX_OK) {
         ax_free(*hashes);
         *hashes = NULL;
