@@ -2,6 +2,7 @@
 #include "parallel/job/store_server.h"
 
 #include <errno.h>
+#include <math.h>
 #include <poll.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -24,7 +25,9 @@ enum ax_status ax_store_core_create(struct ax_store_core *c, int world,
     memset(c, 0, sizeof *c);
     memcpy(c->key, key, sizeof c->key);
     c->timeout = timeout;
-    c->deadline = ax_clock_now() + timeout;
+    const double now = ax_clock_now();
+    c->deadline = now + timeout;
+    c->told_at = now + fmin(AX_STORE_PATIENCE_SECONDS, timeout / 2);
     return ax_store_table_create(&c->table, world);
 }
 
@@ -252,7 +255,12 @@ static void answer(struct ax_store_core *c, struct ax_store_conn *conn, double n
 }
 
 void ax_store_core_tick(struct ax_store_core *c, double now) {
-    if (now >= c->deadline && !ax_store_complete(&c->table) && c->table.failed == AX_OK)
+    const bool open = !ax_store_complete(&c->table) && c->table.failed == AX_OK;
+    if (open && now >= c->told_at) {
+        ax_store_seats_tell(&c->table, c->timeout);
+        c->told_at = INFINITY;
+    }
+    if (open && now >= c->deadline)
         ax_store_seats_expire(&c->table, c->timeout);
     for (struct ax_store_conn *conn = c->conns; conn; conn = conn->next) {
         if (!conn->member && now - conn->since > AX_STORE_STRANGER_SECONDS)

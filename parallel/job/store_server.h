@@ -49,6 +49,8 @@ void ax_store_fail_all(struct ax_store_table *t, enum ax_status st, const char *
 /* Call after `timeout` seconds: if not all ranks have joined, sets the failure to who is missing
  * and who is there. */
 void ax_store_seats_expire(struct ax_store_table *t, double timeout);
+/* Logs who is missing, before all have joined. */
+void ax_store_seats_tell(const struct ax_store_table *t, double timeout);
 /* Why a rank other than `own` failed, worded for others; the message of a rank that failed takes
  * precedence over those of ranks that only noticed. AX_OK: none has. */
 enum ax_status ax_store_cause(const struct ax_store_table *t, int own, char *words, size_t size);
@@ -92,6 +94,7 @@ struct ax_store_core {
     struct ax_store_table table;
     unsigned char key[AX_STORE_KEY_BYTES];
     double timeout, deadline; /* seconds; when they are over */
+    double told_at;           /* when who is missing is told */
     struct ax_store_conn *conns;
     int strangers, refused;
 };

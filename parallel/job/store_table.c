@@ -6,6 +6,7 @@
 
 #include "base/fit.h"
 #include "base/hash/hash.h"
+#include "base/log.h"
 
 enum { MAX_BYTES = 256 << 20 };
 
@@ -178,6 +179,16 @@ void ax_store_seats_expire(struct ax_store_table *t, double timeout) {
     list_ranks(t, AX_STORE_AWAITED, NULL, &text);
     list_hosts(t, &text);
     ax_store_fail_all(t, AX_ERR_PEER, text.data ? text.data : "out of memory");
+    ax_buf_free(&text);
+}
+
+void ax_store_seats_tell(const struct ax_store_table *t, double timeout) {
+    struct ax_buf text = {0};
+    list_ranks(t, AX_STORE_AWAITED, NULL, &text);
+    ax_log_info(
+        "of the %d ranks that the launcher's variables announce, these have not arrived yet, "
+        "and are awaited for up to %g s: %s",
+        t->world, timeout, text.data ? text.data : "");
     ax_buf_free(&text);
 }
 

@@ -37,6 +37,8 @@ enum {
     /* Connections whose senders have proved nothing yet: how many are kept, and for how long. */
     AX_STORE_STRANGERS = 256,
     AX_STORE_STRANGER_SECONDS = 5,
+    AX_STORE_PATIENCE_SECONDS =
+        15, /* until who is missing is told; half of the timeout if that is less */
 };
 
 struct ax_store_frame {

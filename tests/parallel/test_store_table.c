@@ -6,9 +6,12 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
+#include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "parallel/job/net.h"
 #include "parallel/job/store_server.h"
@@ -44,6 +47,44 @@ static void missing_ranks_are_ranges(void **state) {
     assert_non_null(strstr(ax_error_text(), "12-14, 16-19"));
     ax_store_table_free(&t);
     assert_null(t.seats);
+}
+
+/* What a tick logs, `seconds` after the core began. */
+static const char *said_by_tick(struct ax_store_core *core, double seconds) {
+    static char out[512];
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    const int saved = dup(STDERR_FILENO);
+    const enum ax_log_level level = ax_log_get_level();
+    dup2(fileno(file), STDERR_FILENO);
+    ax_log_set_level(AX_LOG_INFO);
+    ax_store_core_tick(core, core->deadline - core->timeout + seconds);
+    ax_log_set_level(level);
+    dup2(saved, STDERR_FILENO);
+    close(saved);
+    rewind(file);
+    out[fread(out, 1, sizeof out - 1, file)] = '\0';
+    fclose(file);
+    return out;
+}
+
+static void who_is_awaited_is_told_once(void **state) {
+    (void)state;
+    static const unsigned char key[AX_STORE_KEY_BYTES] = "of this job";
+    struct ax_store_core core;
+    assert_int_equal(ax_store_core_create(&core, 4, key, 600), AX_OK);
+    assert_int_equal(take(&core.table, 1, "a"), AX_OK);
+    assert_string_equal(said_by_tick(&core, 14), "");
+    assert_string_equal(
+        said_by_tick(&core, 16),
+        "info of the 4 ranks that the launcher's variables announce, these have not "
+        "arrived yet, and are awaited for up to 600 s: 0, 2, 3\n");
+    assert_string_equal(said_by_tick(&core, 32), "");
+    ax_store_core_free(&core);
+    assert_int_equal(ax_store_core_create(&core, 1, key, 20), AX_OK);
+    assert_int_equal(take(&core.table, 0, "a"), AX_OK);
+    assert_string_equal(said_by_tick(&core, 11), "");
+    ax_store_core_free(&core);
 }
 
 static void hosts_are_counted(void **state) {
@@ -349,6 +390,7 @@ static void loopback_addresses_are_known(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(missing_ranks_are_ranges),
+        cmocka_unit_test(who_is_awaited_is_told_once),
         cmocka_unit_test(hosts_are_counted),
         cmocka_unit_test(a_complete_table_does_not_expire),
         cmocka_unit_test(contradictions_are_worded),
