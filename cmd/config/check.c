@@ -1,5 +1,6 @@
 /* Checks that every key is known and every value has its kind. Converts values to the kind of their
  * key ("1e-5" in quotes to a number, yes to true), so that readers need no further checks. */
+#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -240,6 +241,30 @@ static enum ax_status expand_home(struct ax_yaml_node *node) {
     return AX_OK;
 }
 
+static bool begins_name(const char *text) {
+    return isalpha((unsigned char)*text) || *text == '_';
+}
+
+/* "$HOME/x", "${HOME}/x" or, as OmegaConf has it, "${oc.env:HOME}/x"; not "${{ x }}" of a template. */
+static bool names_variable(const char *text) {
+    const char *open = strstr(text, "${");
+    return (*text == '$' && begins_name(text + 1)) ||
+           (open && begins_name(open + 2) && strchr(open, '}'));
+}
+
+/* A path: with the home folder, and no variables, of which a folder of that name would be made. */
+static enum ax_status check_path(struct ax_config_build *b, const char *path,
+                                 struct ax_yaml_node *node) {
+    char got[128];
+    if (!names_variable(node->text) || ax_path_exists(node->text))
+        return expand_home(node);
+    quote(node->text, got, sizeof got);
+    return ax_config_problem(b, node->line, node->column, "",
+                             "%s: %s: variables of the environment are not replaced here; write "
+                             "the path, or give %s=… on the command line, where the shell does",
+                             path, got, path);
+}
+
 static enum ax_status check_value(struct ax_config_build *b, const struct ax_config_key *key,
                                   const char *path, struct ax_yaml_node *node) {
     if (node->kind == AX_YAML_NULL)
@@ -257,7 +282,7 @@ static enum ax_status check_value(struct ax_config_build *b, const struct ax_con
         return ax_config_type_problem(b, key, key->types, path, node);
     }
     if ((key->types & AX_T_HOME) && node->kind == AX_YAML_STRING)
-        AX_TRY(expand_home(node));
+        AX_TRY(check_path(b, path, node));
     if (node->kind == AX_YAML_BOOL) /* again, for `0` and "no", which have become flags */
         AX_TRY(check_refused_value(b, key, path, node, &refused));
     if (node->kind == AX_YAML_MAP && has_rows(path))

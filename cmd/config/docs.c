@@ -25,7 +25,8 @@ static const char intro[] =
     "capability, so that nothing is silently ignored.\n"
     "- **refused**: an error; the text says what to write instead.\n\n"
     "Numbers can be written as `2e-5` or `500_000`; `yes`, `no`, `on` and `off` mean true and "
-    "false; null unsets any key. Paths may begin with `~/`.\n";
+    "false; null unsets any key. Paths may begin with `~/`; "
+    "variables of the environment (`$HOME`) are not replaced.\n";
 
 /* Writes text in a table's cell, in which bars must be escaped. */
 static enum ax_status put_cell(struct ax_buf *out, const char *text) {

@@ -59,6 +59,25 @@ static void home_folders(void **state) {
     free(was);
 }
 
+/* Nobody replaces them, and a folder of that name would be made. */
+static void variables_in_paths(void **state) {
+    (void)state;
+    struct ax_config cfg;
+    FAILS(
+        "base_model: m\noutput_dir: ${RUNS}/x\n",
+        "output_dir: \"${RUNS}/x\": variables of the environment are not replaced here; write the "
+        "path, or give output_dir=… on the command line, where the shell does (c.yaml:2:13)");
+    FAILS("base_model: $MODELS/m\noutput_dir: /a/${oc.env:RUN}\ndatasets: [{path: \"${D}\"}]\n",
+          "base_model: \"$MODELS/m\"", "output_dir: \"/a/${oc.env:RUN}\"",
+          "datasets.0.path: \"${D}\"");
+    load_ok(&cfg,
+            "base_model: a$b\noutput_dir: o${\nwandb_name: ${RUN}\n"
+            "chat_template_jinja: \"${{ messages[0] }}\"\n",
+            NULL);
+    assert_string_equal(ax_config_str(&cfg, "output_dir"), "o${");
+    ax_config_free(&cfg);
+}
+
 /* As axolotl takes it: one set without the dash of a list. */
 static void a_single_pretraining_set(void **state) {
     (void)state;
@@ -410,6 +429,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults),
         cmocka_unit_test(home_folders),
+        cmocka_unit_test(variables_in_paths),
         cmocka_unit_test(a_single_pretraining_set),
         cmocka_unit_test(coercions),
         cmocka_unit_test(open_maps),
