@@ -253,7 +253,8 @@ static void check_warning_of(const char *rows, const char *keys, const char *mor
                                       "roles: ",
                                       "to_train: ",
                                       "two messages",
-                                      "earlier turns"};
+                                      "earlier turns",
+                                      "end is left out"};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!said && strstr(out, all[i]))
             fail_msg("%s: said in\n%s", keys, out);
@@ -362,6 +363,26 @@ static void messages_that_are_not_read_are_counted(void **state) {
                   "    type: chatml.argilla_chat\nrl: kto\n", "1 record has a conversation of");
 }
 
+/* TRL's own records of preferences are truncated, in TRL without a word. */
+static void answers_that_are_cut_are_counted(void **state) {
+    (void)state;
+    char rows[400], pair[160]; /* a character is a token, and sequence_len 64 */
+    static const char *const keys[] = {"rl: dpo\n", "rl: dpo\nexcess_length_strategy: truncate\n",
+                                       "rl: kto\n", "reward_model: true\n",
+                                       "rl: dpo\nexcess_length_strategy: drop\n"};
+    for (int n = 60; n < 64; n++)
+        for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+            snprintf(pair, sizeof pair,
+                     "{\"prompt\": \"q\", \"chosen\": \"%0*d\", \"rejected\": \"b\"}\n", n, 0);
+            snprintf(rows, sizeof rows,
+                     "{\"prompt\": \"q\", \"chosen\": \"a\", \"rejected\": "
+                     "\"b\"}\n%s",
+                     pair);
+            check_warning(rows, keys[i],
+                          n > 62 && i < 3 ? "1 record has an answer whose end is left out" : NULL);
+        }
+}
+
 /* LLaMA-Factory's records, of which axolotl's types read three columns, too. */
 static void context_that_is_not_read_is_counted(void **state) {
     (void)state;
@@ -408,6 +429,7 @@ int main(void) {
         cmocka_unit_test(names_of_tools_and_roles),
         cmocka_unit_test(long_texts_are_counted),
         cmocka_unit_test(messages_that_are_not_read_are_counted),
+        cmocka_unit_test(answers_that_are_cut_are_counted),
         cmocka_unit_test(context_that_is_not_read_is_counted),
     };
     return cmocka_run_group_tests(tests, set_up, scratch_remove);

@@ -173,6 +173,9 @@ static enum ax_status put_odd(struct ax_buf *out, const struct ax_examples *set)
          "a system text or earlier turns in the column system, system_prompt or history, which the "
          "type does not read; name the first by field_system of a map, or write all as messages "
          "(type: chat_template)"},
+        {AX_ODD_END, record, records,
+         "an answer whose end is left out, as it is longer than sequence_len with its prompt "
+         "(excess_length_strategy: drop leaves out the record)"},
     };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         const struct ax_oddities *o = &set->info.oddities[kinds[i].kind];

@@ -128,8 +128,8 @@ static size_t shared_tokens(const struct ax_encoding *prompt, const struct ax_en
 
 /* The answer in `whole` begins after `same` tokens, or after all of the prompt's. */
 static enum ax_status add_side(const struct ax_format *f, const struct ax_encoding *prompt,
-                               const struct ax_encoding *whole, size_t same,
-                               const struct ax_answers *a, struct ax_example_list *out) {
+                               const struct ax_encoding *whole, size_t same, struct ax_answers *a,
+                               struct ax_example_list *out) {
     const bool by_ids = f->o.answers->framed_by_ids;
     const bool framed = !by_ids && !a->chat;
     const bool by_count = framed && ax_answers_type_of(f) != &ax_answers_own;
@@ -141,7 +141,9 @@ static enum ax_status add_side(const struct ax_format *f, const struct ax_encodi
     const size_t at = by_count ? prompt->n : same;
     const size_t tail = whole->n > at ? whole->n - at : 0;
     const size_t added = framed ? f->n_before + f->n_after + 1 : (size_t)bos + (size_t)eos;
-    struct side s = {f, out, keep(f, at + tail + bos + eos, added)};
+    const size_t all = at + tail + bos + eos;
+    struct side s = {f, out, keep(f, all, added)};
+    a->lost |= s.left < all ? 1U << AX_ODD_END : 0;
     if (bos)
         AX_TRY(put(&s, &f->bos, 1, false));
     AX_TRY(put(&s, head, at, a->trains_prompt));

@@ -43,10 +43,11 @@ enum ax_oddity {
     AX_ODD_CUT,     /* a text of more than AX_COMPLETION_EXAMPLES, without its rest */
     AX_ODD_REST,    /* messages after the two that the type reads */
     AX_ODD_UNREAD,  /* a system text or earlier turns in columns that the type does not read */
+    AX_ODD_END,     /* an answer of a preference that is truncated to sequence_len */
     /* The first of AX_ODD_NAMES names of the configuration that nothing in the record has
      * (ax_format_name_at); a mistake if no record has one. */
     AX_ODD_NAME,
-    AX_ODD_NAMES = 20,
+    AX_ODD_NAMES = 19,
     AX_ODDITIES = AX_ODD_NAME + AX_ODD_NAMES
 };
 _Static_assert(AX_ODDITIES <= 32, "oddities are the bits of an unsigned");

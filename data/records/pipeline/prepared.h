@@ -25,7 +25,7 @@ enum ax_status ax_prepared_open(struct ax_examples *out, const struct ax_prepare
  * of everything that determines the examples; set.json contains it in full. A folder appears
  * complete or not at all, and every byte is checked before use. Only prepared.c and its tests use
  * the functions, except for the path: others have folders beside these. */
-#define AX_CACHE_FORMAT 9 /* file format version; part of the key */
+#define AX_CACHE_FORMAT 10 /* file format version; part of the key */
 
 /* CACHE/KEY for a description. Free with ax_free. */
 enum ax_status ax_cache_path(char **out, const char *cache, const json_t *description);
