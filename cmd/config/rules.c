@@ -34,6 +34,10 @@ const struct ax_config_rule ax_config_rules[] = {
      "use save_steps or saves_per_epoch, not both"},
     {"saves_per_epoch && save_strategy == no,epoch,best", "save_strategy",
      "saves_per_epoch needs save_strategy: steps, or no save_strategy"},
+    {"save_strategy == no && load_best_model_at_end", "load_best_model_at_end",
+     "nothing is saved whose weights the run could end with: save_strategy: best saves those of "
+     "the "
+     "best evaluation alone"},
     {"save_strategy == best && !metric_for_best_model", "save_strategy",
      "best needs metric_for_best_model, e.g. eval_loss"},
     {"eval_steps && eval_strategy == no,epoch", "eval_strategy",

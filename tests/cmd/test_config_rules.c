@@ -53,6 +53,10 @@ static void both_sides_of_the_limits(void **state) {
     FAILS("val_set_size: 1\n", "val_set_size: ");
     FAILS("val_set_size: 1.5\n", "val_set_size: ");
     loads("val_set_size: 2\n");
+    FAILS("load_best_model_at_end: true\nsave_strategy: \"no\"\n",
+          "load_best_model_at_end: nothing is saved whose weights the run could end with");
+    loads("load_best_model_at_end: true\nsave_strategy: epoch\n");
+    loads("load_best_model_at_end: false\nsave_strategy: \"no\"\n");
     loads("early_stopping_patience: 3\nsave_steps: 12\neval_steps: 3\n");
     loads("early_stopping_patience: 3\nsave_steps: 3\neval_steps: 3\n");
     FAILS("early_stopping_patience: 3\nsave_steps: 3\neval_steps: 6\n", "early_stopping_patience");
