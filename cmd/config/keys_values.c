@@ -1,13 +1,21 @@
 /* Values whose support differs from their key's, and values derived from other keys. Rows only. */
+#include "ckpt/hub/hub.h"
 #include "cmd/config/table.h"
 #include "kernels/quant/scheme.h"
 
-#define AT_END "the model is uploaded once, at the end; checkpoints stay in output_dir"
+#define HUB_URL AX_HUB_ENDPOINT "/*|https://hf.co/*|hf://*"
+#define AT_END  "the model is uploaded once, at the end; checkpoints stay in output_dir"
 
 const struct ax_config_value ax_config_values[] = {
     {"model_type", "*ForConditionalGeneration|*ForImageTextToText", AX_NEEDS(MULTIMODAL)},
     {"chat_template", "phi_4", AX_REFUSED("give it as chat_template_jinja")},
     {"chat_template", "command_a*", AX_NEEDS(COMMAND_A)},
+    {"base_model", HUB_URL,
+     AX_REFUSED(
+         "write its id on the hub, org/name; revision_of_model names a branch, tag or commit")},
+    {"datasets[].path", HUB_URL,
+     AX_REFUSED(
+         "write its id on the hub, org/name; revision, name, split and data_files say what of it")},
     {"datasets[].path", "s3://*|gs://*|gcs://*|az://*|oci://*|http*://*", AX_NEEDS(REMOTE_DATA)},
     {"datasets[].type", "sharegpt*",
      AX_REFUSED("write type: chat_template with field_messages: conversations and "

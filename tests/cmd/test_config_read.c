@@ -78,6 +78,19 @@ static void variables_in_paths(void **state) {
     ax_config_free(&cfg);
 }
 
+/* What a browser shows is not what names a model or a data set. */
+static void addresses_of_the_hub(void **state) {
+    (void)state;
+    FAILS("base_model: https://huggingface.co/a/b\n",
+          "base_model: \"https://huggingface.co/a/b\" is not accepted: write its id on the hub, "
+          "org/name; revision_of_model names a branch, tag or commit (c.yaml:1:13)");
+    FAILS("base_model: m\ndatasets:\n  - path: https://huggingface.co/datasets/a/b\n"
+          "  - path: hf://datasets/a/b/c.parquet\n",
+          "datasets.0.path: \"https://huggingface.co/datasets/a/b\" is not accepted: write its id "
+          "on the hub, org/name; revision, name, split and data_files say what of it",
+          "datasets.1.path: \"hf://datasets/a/b/c.parquet\" is not accepted");
+}
+
 /* As axolotl takes it: one set without the dash of a list. */
 static void a_single_pretraining_set(void **state) {
     (void)state;
@@ -430,6 +443,7 @@ int main(void) {
         cmocka_unit_test(defaults),
         cmocka_unit_test(home_folders),
         cmocka_unit_test(variables_in_paths),
+        cmocka_unit_test(addresses_of_the_hub),
         cmocka_unit_test(a_single_pretraining_set),
         cmocka_unit_test(coercions),
         cmocka_unit_test(open_maps),
