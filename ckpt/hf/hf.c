@@ -434,6 +434,18 @@ static enum ax_status open_experts(struct ax_hf *hf, bool of_forms) {
     return st;
 }
 
+static enum ax_status open_renamed(struct ax_hf *hf) {
+    const struct ax_st_entry **entries;
+    AX_TRY(list(hf, &entries));
+    const enum ax_status st = ax_hf_renamed_open(&hf->published, ax_hf_count(hf), entries);
+    ax_free(entries);
+    if (hf->published.n > 0) {
+        hf->n_entries = hf->published.n;
+        hf->entries = hf->published.entries;
+    }
+    return st;
+}
+
 /* Bits that nothing says the scale of are no weights. */
 static enum ax_status refuse_bits(const struct ax_hf *hf) {
     for (int i = 0; i < ax_hf_count(hf); i++)
@@ -472,6 +484,7 @@ static enum ax_status open_stored(struct ax_hf *hf) {
     if (ax_config_is_wrapper(doc.root))
         AX_TRY_GOTO(open_wrapped(hf), st, done);
     AX_TRY_GOTO(q.v ? refuse_quantized_parts(hf) : AX_OK, st, done);
+    AX_TRY_GOTO(open_renamed(hf), st, done);
     AX_TRY_GOTO(open_experts(hf, false), st, done);
     AX_TRY_GOTO(open_mxfp4(hf), st, done);
     if (hf->mxfp4 || !ax_path_is_dir(hf->dir))
@@ -579,6 +592,7 @@ void ax_hf_close(struct ax_hf *hf) {
     close_gguf(hf->gguf);
     close_mxfp4(hf->mxfp4);
     ax_hf_experts_close(&hf->experts);
+    ax_hf_renamed_close(&hf->published);
     close_wrapped(hf->wrapped);
     ax_hf_joined_close(&hf->joined);
     if (hf->compressed)

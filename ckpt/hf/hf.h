@@ -5,7 +5,7 @@
  * it names, and no tensor may be in two. Quantized matrices (compressed.h) are dequantized when
  * they are read. Of a model with a vision tower the text model is read.
  *
- * Reading order: safetensors.c, index.c, experts.c, compressed_config.c, compressed.c and its forms
+ * Reading order: safetensors.c, index.c, renamed.c, experts.c, compressed_config.c, compressed.c and its forms
  * (compressed_rows.c, compressed_words.c, compressed_bnb.c), joined.c, config.c, hf.c (reading a folder); checksums.c, delta.c,
  * safetensors_write.c, write.c (writing one); peft_config.c, peft.c (adapters). */
 #ifndef AX_CKPT_HF_HF_H
@@ -16,6 +16,7 @@
 #include "ckpt/hf/compressed.h"
 #include "ckpt/hf/experts.h"
 #include "ckpt/hf/joined.h"
+#include "ckpt/hf/renamed.h"
 #include "ckpt/hf/safetensors.h"
 #include "ckpt/tensors/entry.h"
 #include "parallel/fabric/team.h"
@@ -76,6 +77,7 @@ struct ax_hf {
     const struct ax_st_entry *entries;
     struct ax_st_entry *renamed;
     struct ax_hf_gguf *gguf;
+    struct ax_hf_renamed published;
     struct ax_hf_experts experts;
     struct ax_hf_mxfp4 *mxfp4;
     struct ax_compressed *compressed;

@@ -285,6 +285,44 @@ static void assert_piece(const struct ax_st_entry *e, const char *stack, int64_t
         assert_int_equal(p[i], made_up(stack, 2 * first + i));
 }
 
+/* As transformers 5 saves Kimi Linear's dense layers. */
+static void saved_names_are_the_published_ones(void **state) {
+    (void)state;
+    static const char *const names[][2] = {
+        {"model.layers.0.block_sparse_moe.down_proj.weight", "model.layers.0.mlp.down_proj.weight"},
+        {"model.layers.0.block_sparse_moe.gate_proj.weight", "model.layers.0.mlp.gate_proj.weight"},
+        {"model.layers.0.block_sparse_moe.up_proj.weight", "model.layers.0.mlp.up_proj.weight"},
+        /* experts and routers have the name in any case, and no layer has one twice */
+        {"model.layers.1.block_sparse_moe.experts.0.up_proj.weight", NULL},
+        {"model.layers.1.block_sparse_moe.gate.weight", NULL},
+        {"model.layers.2.block_sparse_moe.up_proj.weight", NULL},
+        {"model.layers.2.mlp.up_proj.weight", NULL},
+    };
+    enum { GIVEN = sizeof names / sizeof *names };
+    struct ax_st_output t[GIVEN];
+    for (int i = 0; i < GIVEN; i++)
+        t[i] = output(names[i][0], AX_BF16, 2, SHAPE(2, 3 + i));
+    for (int64_t shard = 0; shard <= 60; shard += 60) {
+        struct ax_hf hf;
+        const uint64_t live = ax_mem_live_blocks();
+        write_model("saved", shard, GIVEN, t);
+        assert_int_equal(ax_hf_open(&hf, in_dir("saved")), AX_OK);
+        assert_int_equal(ax_hf_count(&hf), GIVEN);
+        for (int i = 0; i < GIVEN; i++) {
+            const struct ax_st_entry *e = ax_hf_find(&hf, names[i][1] ? names[i][1] : names[i][0]);
+            assert_non_null(e);
+            assert_int_equal(e->shape[1], 3 + i);
+            assert_piece(e, t[i].name, 0);
+            assert_true(!names[i][1] || !ax_hf_find(&hf, names[i][0]));
+        }
+        for (int i = 1; i < GIVEN; i++)
+            assert_true(strcmp(ax_hf_at(&hf, i - 1)->name, ax_hf_at(&hf, i)->name) < 0);
+        ax_hf_close(&hf);
+        assert_int_equal(ax_mem_live_blocks(), live);
+        assert_int_equal(ax_remove_tree(in_dir("saved")), AX_OK);
+    }
+}
+
 /* Gate rows come first; what is transposed, of no layer, right below one, or lacks its other half is no stack. */
 static void stacked_experts_are_read_one_by_one(void **state) {
     (void)state;
@@ -381,6 +419,7 @@ int main(void) {
         cmocka_unit_test(a_head_alone_is_the_embedding),
         cmocka_unit_test(values_decide_what_is_tied),
         cmocka_unit_test(stacked_experts_are_read_one_by_one),
+        cmocka_unit_test(saved_names_are_the_published_ones),
         cmocka_unit_test(many_stacks_are_taken_apart_quickly),
         cmocka_unit_test(the_links_of_a_hub_cache_are_followed),
         cmocka_unit_test(a_link_to_no_file_is_refused),
