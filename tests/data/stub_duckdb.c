@@ -1,7 +1,8 @@
 /* A stand-in for DuckDB's library: the functions that axtrain uses, with the types of its header,
  * written from its documentation and strict about how they are called. Read fetch_chunk first.
  *
- * It knows one query, that of data/records/rows/parquet.c, and reads files of this form:
+ * It knows the two queries of data/records/rows/parquet.c, of which that of the columns has no rows, and
+ * reads files of this form:
  *
  *   PAR1              the first line
  *   null              a record that is null
@@ -167,11 +168,18 @@ static char *read_whole(const char *path) {
     return text;
 }
 
-/* The path inside the quotes: two quotes are one, and what would be a pattern is in brackets. */
-static void path_of(const char *sql, char *path, size_t size) {
-    static const char begin[] = "SELECT to_json(r)::VARCHAR FROM read_parquet('";
-    must(strncmp(sql, begin, sizeof begin - 1) == 0, "another query");
-    const char *at = sql + sizeof begin - 1;
+/* The path inside the quotes: two quotes are one, and what would be a pattern is in brackets. Returns
+ * whether the query is that of the records. */
+static int path_of(const char *sql, char *path, size_t size) {
+    static const char *const queries[][2] = {
+        {"SELECT concat(coalesce(num_children, 0), ' ', coalesce(precision, 0), ' ', name) FROM "
+         "parquet_schema('",
+         "')"},
+        {"SELECT to_json(\"a record of the file\")::VARCHAR FROM read_parquet('",
+         "', hive_partitioning = false) AS \"a record of the file\""}};
+    const int rows = strncmp(sql, queries[1][0], strlen(queries[1][0])) == 0;
+    must(rows || strncmp(sql, queries[0][0], strlen(queries[0][0])) == 0, "another query");
+    const char *at = sql + strlen(queries[rows][0]);
     size_t n = 0;
     while (*at && n + 1 < size) {
         const int quoted = at[0] == '\'' && at[1] == '\'';
@@ -183,7 +191,8 @@ static void path_of(const char *sql, char *path, size_t size) {
         at += bracketed ? 3 : quoted ? 2 : 1;
     }
     path[n] = '\0';
-    must(strcmp(at, "', hive_partitioning = false) AS r") == 0, "another query");
+    must(strcmp(at, queries[rows][1]) == 0, "another query");
+    return rows;
 }
 
 int duckdb_prepare(void *connection, const char *sql, void **statement) {
@@ -193,10 +202,12 @@ int duckdb_prepare(void *connection, const char *sql, void **statement) {
     *statement = s;
     if (fails("prepare", s))
         return 1;
-    path_of(sql, path, sizeof path);
+    const int rows = path_of(sql, path, sizeof path);
     s->text = read_whole(path);
     if (strncmp(s->text, "PAR1\n", 5) != 0)
         s->error = "Invalid Input Error: No magic bytes found";
+    if (!rows && !s->error)
+        s->text[5] = '\0';
     return s->error != NULL;
 }
 

@@ -62,6 +62,43 @@ static void numbers_that_json_lacks_are_null(void **state) {
           "\\\\ Infinity\",\"e\":null}\n");
 }
 
+/* A column may have any name, also the ones that the query itself could have. */
+static void names_of_columns(void **state) {
+    (void)state;
+    write_parquet("names.parquet",
+                  "SELECT {'q': 1} AS r, 2 AS record, 3 AS \"a.b\", 4 AS filename, "
+                  "5 AS \"x\"\"y\", {'r': {'r': 6}, 'R2': 7} AS s");
+    check(&(struct ax_rows_options){.path = in_scratch("names.parquet")},
+          "1 {\"r\":{\"q\":1},\"record\":2,\"a.b\":3,\"filename\":4,\"x\\\"y\":5,"
+          "\"s\":{\"r\":{\"r\":6},\"R2\":7}}\n");
+    /* siblings are told apart from members of others */
+    write_parquet("apart.parquet", "SELECT {'a': 1, 'b': [{'a': 2}], 'c': {'A': 3}} AS a, MAP "
+                                   "{'A': {'b': 4}} AS b, 5 AS c");
+    check(
+        &(struct ax_rows_options){.path = in_scratch("apart.parquet")},
+        "1 {\"a\":{\"a\":1,\"b\":[{\"a\":2}],\"c\":{\"A\":3}},\"b\":{\"A\":{\"b\":4}},\"c\":5}\n");
+}
+
+/* Files that DuckDB cannot write, but other programs do. */
+static void columns_that_would_change_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *name, *why;
+    } files[] = {
+        {"twins", "the columns \"text\" and \"Text\" have one name for DuckDB, which ignores case"},
+        {"deep_twins", "the columns \"b\" and \"B\" have one name"},
+        {"wide_decimal", "column \"price\": decimals of 50 digits, of which DuckDB reads 38"},
+    };
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        struct ax_buf got = {0};
+        char path[128];
+        snprintf(path, sizeof path, "tests/data/parquet/%s.parquet", files[i].name);
+        assert_error(list_rows(&(struct ax_rows_options){.path = path}, &got), AX_ERR_DATA, path);
+        assert_non_null(strstr(ax_error_text(), files[i].why));
+        ax_buf_free(&got);
+    }
+}
+
 static void slices_splits_and_odd_names(void **state) {
     (void)state;
     make_folder("set/data");
@@ -178,6 +215,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nested_columns_are_the_json_they_stand_for),
         cmocka_unit_test(numbers_that_json_lacks_are_null),
+        cmocka_unit_test(names_of_columns),
+        cmocka_unit_test(columns_that_would_change_are_refused),
         cmocka_unit_test(slices_splits_and_odd_names),
         cmocka_unit_test(many_rows_come_in_order_and_can_be_sought),
         cmocka_unit_test(broken_files_are_named),

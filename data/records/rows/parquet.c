@@ -272,25 +272,112 @@ static enum ax_status quote(struct ax_buf *b, const char *path, bool reads) {
     return st;
 }
 
+/* A query about the file, whose path stands between two parts of it. */
+static enum ax_status open_query(struct ax_duckdb **out, const char *before, const char *path,
+                                 const char *after) {
+    struct ax_buf sql = {0};
+    enum ax_status st = ax_buf_puts(&sql, before);
+    if (st == AX_OK)
+        st = quote(&sql, path, true);
+    if (st == AX_OK)
+        st = ax_buf_puts(&sql, after);
+    if (st == AX_OK)
+        st = ax_duckdb_open(out, sql.data);
+    ax_buf_free(&sql);
+    return st;
+}
+
+/* ---- columns that DuckDB would change ----
+ *
+ * Of two names that differ only in case it gives the second a number, and it reads decimals of more than
+ * 38 digits as other numbers. */
+
+#define DECIMAL_DIGITS 38
+
+struct column {
+    char *name;
+    size_t group;    /* the one it is a member of; the first column, which has all, is in itself */
+    uint64_t n_left; /* members that are still to come */
+};
+
+struct schema {
+    struct column *columns;
+    size_t n, group; /* group: of the next one */
+};
+
+static enum ax_status check_column(const struct schema *s, const struct column *c,
+                                   uint64_t digits) {
+    if (digits > DECIMAL_DIGITS)
+        return ax_error(AX_ERR_DATA,
+                        "column \"%s\": decimals of %llu digits, of which DuckDB reads %d; convert "
+                        "them to texts or floats",
+                        c->name, (unsigned long long)digits, DECIMAL_DIGITS);
+    for (const struct column *b = s->columns + 1; b < c; b++)
+        if (b->group == c->group && strcasecmp(b->name, c->name) == 0)
+            return ax_error(AX_ERR_DATA,
+                            "the columns \"%s\" and \"%s\" have one name for DuckDB, which ignores "
+                            "case; rename one of them",
+                            b->name, c->name);
+    return AX_OK;
+}
+
+/* Adds "MEMBERS DIGITS NAME"; groups come before their members. */
+static enum ax_status add_column(struct schema *s, const char *text, size_t len) {
+    char *at;
+    const uint64_t n_members = strtoull(text, &at, 10), digits = strtoull(at, &at, 10);
+    AX_TRY(ax_regrow(&s->columns, s->n, s->n + 1, sizeof *s->columns));
+    struct column *c = &s->columns[s->n];
+    *c = (struct column){.group = s->group, .n_left = n_members};
+    AX_TRY(ax_strndup(&c->name, at + 1, (size_t)(text + len - at - 1)));
+    s->n++;
+    AX_TRY(check_column(s, c, digits));
+    if (s->n > 1)
+        s->columns[c->group].n_left--;
+    if (n_members > 0)
+        s->group = s->n - 1;
+    while (s->group > 0 && s->columns[s->group].n_left == 0)
+        s->group = s->columns[s->group].group;
+    return AX_OK;
+}
+
+static enum ax_status check_columns(const char *path) {
+    struct ax_duckdb *d;
+    struct schema s = {0};
+    const char *text;
+    size_t len;
+    bool got = true;
+    AX_TRY(open_query(&d,
+                      "SELECT concat(coalesce(num_children, 0), ' ', coalesce(precision, 0), ' ', "
+                      "name) FROM parquet_schema('",
+                      path, "')"));
+    enum ax_status st = AX_OK;
+    while (st == AX_OK && (st = ax_duckdb_next(d, &text, &len, &got)) == AX_OK && got)
+        st = add_column(&s, text, len);
+    for (size_t i = 0; i < s.n; i++)
+        ax_free(s.columns[i].name);
+    ax_free(s.columns);
+    ax_duckdb_close(d);
+    return st;
+}
+
+/* A column of the record's name would take its place. */
+#define RECORD "\"a record of the file\""
+
 enum ax_status ax_parquet_open(struct ax_parquet **out, const char *path) {
     struct ax_parquet *p;
-    struct ax_buf sql = {0};
-    enum ax_status st;
     AX_TRY(ax_alloc(&p, 1, sizeof *p));
     p->path = path;
-    AX_TRY_GOTO(ax_buf_puts(&sql, "SELECT to_json(r)::VARCHAR FROM read_parquet('"), st, done);
-    AX_TRY_GOTO(quote(&sql, path, true), st, done);
-    AX_TRY_GOTO(ax_buf_puts(&sql, "', hive_partitioning = false) AS r"), st, done);
-    st = ax_duckdb_open(&p->query, sql.data);
-    if (st != AX_OK)
-        st = ax_error_prefix(st, "%s", path);
-done:
-    ax_buf_free(&sql);
+    enum ax_status st =
+        open_query(&p->query, "SELECT to_json(" RECORD ")::VARCHAR FROM read_parquet('", path,
+                   "', hive_partitioning = false) AS " RECORD);
     if (st == AX_OK)
+        st = check_columns(path);
+    if (st == AX_OK) {
         *out = p;
-    else
-        ax_parquet_close(p);
-    return st;
+        return AX_OK;
+    }
+    ax_parquet_close(p);
+    return ax_error_prefix(st, "%s", path);
 }
 
 void ax_parquet_close(struct ax_parquet *p) {
