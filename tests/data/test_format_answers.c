@@ -213,6 +213,13 @@ static void unpaired(void **state) {
     check_record(&c.o, rows[0], "q⟦a</s>⟧");
     check_column(&c.o, rows[0], 0, 1, (float[]){1}, false);
     check_column(&c.o, rows[1], 0, 1, (float[]){0}, false);
+    static const char *const texts[] = {"False", "True", "0", "1", "FALSE", "true"}; /* as in CSV */
+    for (int i = 0; i < 6; i++) {
+        char row[100];
+        snprintf(row, sizeof row, "{\"prompt\": \"q\", \"completion\": \"a\", \"label\": \"%s\"}",
+                 texts[i]);
+        check_column(&c.o, row, 0, 1, (float[]){(float)(i % 2)}, false);
+    }
     check_record(&c.o, CHAT("\"completion\": [" A("1") "], \"label\": false"),
                  "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n⟦1<|im_end|>\n⟧");
     /* a pair is two answers, which do not belong together */
@@ -233,6 +240,9 @@ static void rewards(void **state) {
     check_column(&c.o,
                  "{\"prompt\": \"q\", \"chosen\": \"a\", \"rejected\": \"b\", \"margin\": null}", 1,
                  2, (float[]){0, 0}, true);
+    check_column(&c.o,
+                 "{\"prompt\": \"q\", \"chosen\": \"a\", \"rejected\": \"b\", \"margin\": \"1.5\"}",
+                 1, 2, (float[]){1.5F, 1.5F}, true);
     check_labels(&c.o, CHAT("\"chosen\": [" A("1") "], \"rejected\": [" A("2") "]"),
                  "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n1<|im_end|>\n{0} | "
                  "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n2<|im_end|>\n{0}");
@@ -374,7 +384,7 @@ static void bad_pairs(void **state) {
          "the last has the role \"Assistant\" (roles says"},
         {"{\"chosen\": [" U("a") ", {\"content\": \"b\"}], \"rejected\": [" U("a") "]}",
          "chosen[1]: role: expected the name of a role, got nothing"},
-        {"{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"c\", \"margin\": \"1\"}",
+        {"{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"c\", \"margin\": \"1 %\"}",
          "margin: expected a finite number, got text"},
         {"{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"c\", \"margin\": 1e300}",
          "margin: expected a finite number, got one that is too large"},
@@ -405,6 +415,8 @@ static void bad_answers(void **state) {
         {"{\"prompt\": \"q\", \"completion\": \"\", \"label\": true}",
          "completion: the answer is empty"},
         {"{\"prompt\": \"q\", \"completion\": \"a\", \"label\": \"yes\"}",
+         "label: expected true, false, 1 or 0, got text"},
+        {"{\"prompt\": \"q\", \"completion\": \"a\", \"label\": \"\"}",
          "label: expected true, false, 1 or 0, got text"},
         {"{\"prompt\": \"q\", \"completion\": \"a\", \"label\": 0.5}",
          "label: expected true, false, 1 or 0, got another number"},

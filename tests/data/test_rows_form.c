@@ -239,6 +239,45 @@ static void descriptions(void **state) {
         json_decref(v[i]);
 }
 
+/* As on an old Macintosh: all of the file would be the header. Inside of quotes, and of records, a
+ * carriage return is text. */
+static void carriage_returns_alone(void **state) {
+    (void)state;
+    static const char *const bad[] = {"q,a\r1,2\r3,4\r", "q\rx,a\n1,2\n", "\"q\",a\r\r\n1,2\n"};
+    for (int i = 0; i < 3; i++)
+        check_fails(&(struct ax_rows_options){.path = put_text("mac.csv", bad[i])}, AX_ERR_DATA,
+                    "mac.csv:1: the header has a carriage return without a line feed");
+    check(&(struct ax_rows_options){.path = put_text("mac.csv", "\"q\rx\",a\r\n1\r2,3\r\n")},
+          "2:{\"q\\rx\":\"1\\r2\",\"a\":\"3\"} ");
+}
+
+/* What axtrain does not unpack is named, whatever the file's name says; a text may begin almost like it. */
+static void other_packings(void **state) {
+    (void)state;
+    static const struct {
+        const char *bytes, *why;
+    } all[] = {
+        {"\xFD"
+         "7zXZ\1",
+         "xz data, which axtrain does not unpack: unpack the file with `xz -d`"},
+        {"BZh91AY", "bzip2 data, which"},
+        {"PK\3\4\1", "zip data, which"},
+        {"7z\xBC\xAF\1", "7z data, which"},
+        {"\x04\x22\x4D\x18\1", "lz4 data, which"},
+    };
+    static const char *const names[] = {"p.jsonl", "p.csv.xz", "p.txt", "p"};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        const char *path = put_text(names[i % 4], all[i].bytes);
+        struct ax_buf got = {0};
+        assert_error(list_rows(&(struct ax_rows_options){.path = path}, &got), AX_ERR_UNSUPPORTED,
+                     all[i].why);
+        assert_non_null(strstr(ax_error_text(), path));
+        ax_buf_free(&got);
+    }
+    check(&(struct ax_rows_options){.path = put_text("p.txt", "BZh\nPK")},
+          "1:{\"text\":\"BZh\"} 2:{\"text\":\"PK\"} ");
+}
+
 /* Wherever memory runs out while a record is parsed, the error is not that it is no text. */
 static void memory_runs_out(void **state) {
     (void)state;
@@ -275,6 +314,7 @@ int main(void) {
         cmocka_unit_test(texts),           cmocka_unit_test(long_texts),
         cmocka_unit_test(forms),           cmocka_unit_test(descriptions),
         cmocka_unit_test(memory_runs_out), cmocka_unit_test(files_without_a_split),
+        cmocka_unit_test(other_packings),  cmocka_unit_test(carriage_returns_alone),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }

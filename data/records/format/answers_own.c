@@ -1,6 +1,7 @@
 /* What all readers of answers share; and TRL's columns: a prompt and its answers, as texts or as lists of
  * messages, without a type. A pair without a prompt begins with it on both sides. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "data/records/format/answers.h"
@@ -104,11 +105,25 @@ enum ax_status ax_answers_messages(const struct ax_format *f, struct ax_answers 
     return st;
 }
 
+/* A number, also as a text, which all fields of CSV are; else NAN. */
+static double number_of(const json_t *v) {
+    const char *text = json_string_value(v);
+    char *end;
+    if (!text)
+        return json_is_number(v) ? json_number_value(v) : NAN;
+    const double number = strtod(text, &end);
+    return end > text && *end == '\0' ? number : NAN;
+}
+
+static bool is_word(const json_t *v, const char *word) {
+    return json_is_string(v) && strcasecmp(json_string_value(v), word) == 0;
+}
+
 enum ax_status ax_answers_label(json_t *record, const char *column, bool *out) {
     const json_t *v = json_object_get(record, column);
-    const double number = json_is_number(v) ? json_number_value(v) : -1;
-    *out = json_is_true(v) || number == 1;
-    if (json_is_boolean(v) || number == 0 || number == 1)
+    const double number = number_of(v);
+    *out = json_is_true(v) || number == 1 || is_word(v, "true");
+    if (*out || json_is_false(v) || number == 0 || is_word(v, "false"))
         return AX_OK;
     return ax_error(AX_ERR_DATA, "%s: expected true, false, 1 or 0, got %s", column,
                     json_is_number(v) ? "another number" : ax_json_kind(v));
@@ -116,8 +131,8 @@ enum ax_status ax_answers_label(json_t *record, const char *column, bool *out) {
 
 static enum ax_status read_margin(const json_t *record, double *out) {
     const json_t *v = json_object_get(record, "margin");
-    *out = v ? json_number_value(v) : 0;
-    if (v && (!json_is_number(v) || !isfinite((float)*out)))
+    *out = v ? number_of(v) : 0;
+    if (!isfinite((float)*out))
         return ax_error(AX_ERR_DATA, "margin: expected a finite number, got %s",
                         json_is_number(v) ? "one that is too large" : ax_json_kind(v));
     return AX_OK;

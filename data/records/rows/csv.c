@@ -68,10 +68,28 @@ static void guess_delimiter(struct ax_csv_header *h, enum ax_rows_kind kind, con
         h->delimiter = order[0];
 }
 
+/* Whether a header has a carriage return outside of quotes. */
+static bool ends_in_returns(const char *text, size_t len) {
+    enum ax_csv_place at = AX_CSV_START;
+    for (size_t i = 0; i < len; i++) {
+        if (text[i] == '\r' && at != AX_CSV_QUOTED)
+            return true;
+        at = ax_csv_next_place(at, text[i], '\0');
+    }
+    return false;
+}
+
 enum ax_status ax_csv_header_parse(struct ax_csv_header *h, enum ax_rows_kind kind,
                                    const char *path, const struct ax_row_cut *cut) {
     if (!h->delimiter)
         guess_delimiter(h, kind, cut->text, cut->len);
+    if (ends_in_returns(cut->text, cut->len))
+        return ax_error(
+            AX_ERR_DATA,
+            "%s:%llu: the header has a carriage return without a line feed: if that is how "
+            "lines end, convert the file, for example with `tr '\\r' '\\n'`; else put the "
+            "name in quotes",
+            path, (unsigned long long)cut->line);
     const char *at = cut->text;
     struct ax_buf field = {0};
     enum ax_status st = AX_OK;

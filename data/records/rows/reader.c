@@ -97,9 +97,34 @@ static enum ax_status fill_first(struct ax_bytes *b) {
     return AX_OK;
 }
 
+/* What other programs pack files with, by FIRST bytes. */
+static const struct {
+    const char *first, *name, *unpack;
+} others[] = {
+    {"\xFD"
+     "7zX",
+     "xz", "xz -d"},
+    {"BZh9", "bzip2", "bzip2 -d"},
+    {"PK\3\4", "zip", "unzip"},
+    {"7z\xBC\xAF", "7z", "7z x"},
+    {"\x04\x22\x4D\x18", "lz4", "lz4 -d"},
+};
+
+static enum ax_status check_packing(const struct ax_bytes *b) {
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (b->in_n >= FIRST && memcmp(b->in, others[i].first, FIRST) == 0)
+            return ax_error(
+                AX_ERR_UNSUPPORTED,
+                "%s data, which axtrain does not unpack: unpack the file with `%s`; files "
+                "packed with gzip or zstd are read as they are",
+                others[i].name, others[i].unpack);
+    return AX_OK;
+}
+
 /* Finds out how the file is packed, and makes its decoder. */
 static enum ax_status start(struct ax_bytes *b) {
     AX_TRY(fill_first(b));
+    AX_TRY(check_packing(b));
     if (b->in_n >= 2 && memcmp(b->in, "\x1F\x8B", 2) == 0) {
         b->gzip.zalloc = zlib_alloc;
         b->gzip.zfree = zlib_free;
