@@ -1,5 +1,6 @@
 /* Values and limits of both maps. above[c] is the smallest float32 x with
- * x − value[c] ≥ (value[c + 1] − value[c]) / 2 in float32 arithmetic. */
+ * x − value[c] ≥ (value[c + 1] − value[c]) / 2 in float32 arithmetic; the unsigned map's first is the
+ * smallest normal number. */
 #include "kernels/quant/dynamic_map.h"
 
 #include <math.h>
@@ -380,7 +381,7 @@ const struct ax_dynamic_map ax_dynamic_unsigned = {
               0x1.fa9998p-1f,
               0x1.fe3334p-1f,
               0x1p0f},
-    .above = {0x1.5cf754p-23f, 0x1.27476ep-21f, 0x1.853b3cp-20f, 0x1.b43524p-19f, 0x1.711948p-18f,
+    .above = {0x1p-126f,       0x1.27476ep-21f, 0x1.853b3cp-20f, 0x1.b43524p-19f, 0x1.711948p-18f,
               0x1.040bfep-17f, 0x1.9b0ab2p-17f, 0x1.64840ep-16f, 0x1.10a138p-15f, 0x1.6f0068p-15f,
               0x1.cd5f9ap-15f, 0x1.15df66p-14f, 0x1.450efep-14f, 0x1.743e96p-14f, 0x1.d29dc8p-14f,
               0x1.47ae16p-13f, 0x1.bda514p-13f, 0x1.19ce0ap-12f, 0x1.54c986p-12f, 0x1.8fc506p-12f,

@@ -45,7 +45,7 @@ AX_INLINE float scale_of(const float *x, int64_t n) {
 /* Where the levels are. In decade d, from 10^(d−7) to 10^(d−6), with 2^d parts if signed, else
  * 2^(d+1), the level of x is slope[d]·x + start[d], truncated. Level 0 is x = 0, and decade 0
  * extends down to 0. A decade starts at foot[d], halfway between the last level of the one below
- * and its own first. */
+ * and its own first; decade 0 of unsigned levels, which has every x > 0, at −1. */
 struct levels {
     float slope[8], start[8], foot[8];
 };
@@ -58,7 +58,9 @@ static struct levels levels_of(int parts) {
         const double high = pow(10, d - 6), count = ldexp(parts, d), width = 0.9 * high / count;
         l.slope[d] = (float)(1 / width);
         l.start[d] = (float)(1 + below - count / 9);
-        l.foot[d] = (float)(d == 0 ? (high / 10 + width / 2) / 2 : high / 10 + 0.2 * width);
+        l.foot[d] = (float)(d > 0        ? high / 10 + 0.2 * width
+                            : parts == 1 ? (high / 10 + width / 2) / 2
+                                         : -1);
         below += count;
     }
     return l;
@@ -88,6 +90,8 @@ AX_INLINE v_int encode(const struct ax_dynamic_map *map, bool is_signed, const s
     if (is_signed) {
         v_int minus = v_negative(x); /* 127 + level or 127 − level */
         code = v_add(v_set_int(127), v_sub(v_xor(code, minus), minus));
+    } else { /* decade 0 has no foot: only 0 is at level 0 */
+        code = v_count(v_sub(code, v_set_int(1)), x, v_set(map->above[0]));
     }
     code = v_count(code, x, v_set(map->above[254]));
     if (__builtin_expect(v_any_less(edge, v_set(1e-4f)), 0)) {
