@@ -268,11 +268,10 @@ static const char *ppo_name(const char *name) {
     return name;
 }
 
-/* Its KL is in the rewards of tokens, whatever rl_beta is. */
+/* Its KL is in the rewards of tokens (ppo.kl_coef; beta is refused). */
 static enum ax_status read_ppo(struct ax_setup_method *m, const struct ax_config *cfg) {
     struct ax_policy_options o = ax_policy_defaults("bnpo");
     AX_FILL(cfg, "", struct ax_policy_options, &o);
-    o.beta = 0;
     o.token_advantages = o.old = true;
     set_policy(m, cfg, &o);
     for (int i = 0; m->objective.measures[i]; i++)

@@ -264,7 +264,7 @@ static enum ax_status measure_scales(struct stage *s) {
 }
 
 /* Copies n codes of 4 bits from number `from` of src on to number `to` of dst on. The even number of a byte is its high
- * half. Whole bytes are copied if both begin with one. */
+ * half, which is written first. Whole bytes are copied if both begin with one. */
 static void copy_nibbles(unsigned char *dst, int64_t to, const unsigned char *src, int64_t from,
                          int64_t n) {
     if (to % 2 == 0 && from % 2 == 0) {
@@ -276,8 +276,7 @@ static void copy_nibbles(unsigned char *dst, int64_t to, const unsigned char *sr
     for (int64_t i = 0; i < n; i++) {
         const int64_t f = from + i, t = to + i;
         const unsigned code = f % 2 ? src[f / 2] & 15U : (unsigned)src[f / 2] >> 4;
-        const unsigned other = t % 2 ? dst[t / 2] & 0xf0U : dst[t / 2] & 15U;
-        dst[t / 2] = (unsigned char)(other | (t % 2 ? code : code << 4));
+        dst[t / 2] = (unsigned char)(t % 2 ? (dst[t / 2] & 0xf0U) | code : code << 4);
     }
 }
 

@@ -373,6 +373,69 @@ static void test_losses_above_a_limit(void **state) {
     }
 }
 
+/* ---- over a stop ---- */
+
+static void spoil_losses(float value, int64_t first) {
+    plan.what = BAD_LOSS;
+    plan.value = value;
+    plan.first = first;
+    plan.last = 100;
+    plan.calls = plan.garbage = 0;
+}
+
+static void run_to(struct train_case *c, int64_t steps) {
+    struct ax_train_result r;
+    c->o.max_steps = steps;
+    if (train_case_run(c, &r) != AX_OK)
+        fail_msg("%s", ax_error_text());
+    c->o.save.resume = AX_RESUME_NEWEST;
+    c->o.max_steps = 8;
+}
+
+static void stops_in(struct train_case *c, int64_t step, const char *text) {
+    struct ax_train_result r;
+    assert_int_equal(train_case_run(c, &r), AX_ERR_DIVERGED);
+    if (!strstr(ax_error_text(), text))
+        fail_msg("%s", ax_error_text());
+    assert_int_equal(r.steps, step - 1);
+    train_case_close(c);
+}
+
+/* A run that goes on has seen what it had seen: steps of no number, losses above a limit, the range of losses. */
+static void test_counts_go_on(void **state) {
+    (void)state;
+    struct train_case c;
+    for (int n = 1; n < 3; n++) {
+        open_case(&c, AX_F32);
+        spoil_losses(NAN, 4);
+        run_to(&c, 3 + n);
+        assert_int_equal(said(&c, "the run ends with ",
+                              n == 1 ? "with 1 skipped step, " : "with 2 skipped steps, ",
+                              "finite: the last finite loss is "),
+                         1);
+        stops_in(&c, 6, "step 6: loss nan, gradient norm");
+    }
+    open_case(&c, AX_F32);
+    spoil_losses(NAN, 1);
+    run_to(&c, 1);
+    assert_int_equal(said(&c, "the run ends with ", "1 skipped step,", "no loss was finite"), 1);
+    stops_in(&c, 3, "for the 3rd step in a row");
+    for (int n = 1; n < 3; n++) {
+        open_case(&c, AX_F32);
+        c.o.watchdog = 8;
+        c.o.watchdog_patience = 3;
+        spoil_losses(9, 2);
+        run_to(&c, 1 + n);
+        stops_in(&c, 4, "was above 8 in 3 logged steps in a row, 9 in step 4;");
+    }
+    open_case(&c, AX_F32);
+    c.o.watchdog = NAN;
+    c.o.watchdog_patience = 1;
+    spoil_losses(1000, 3);
+    run_to(&c, 2);
+    stops_in(&c, 3, "far outside its recent range, in 1 logged steps in a row, 1000 in step 3;");
+}
+
 /* ---- which rows are named ---- */
 
 #define MANY 64
@@ -555,6 +618,7 @@ int main(void) {
         cmocka_unit_test(test_three_in_a_row_end_the_run),
         cmocka_unit_test(test_others_are_skipped),
         cmocka_unit_test(test_losses_above_a_limit),
+        cmocka_unit_test(test_counts_go_on),
         cmocka_unit_test(test_the_worst_rows_are_named),
         cmocka_unit_test(test_garbage_is_a_spike),
         cmocka_unit_test(test_what_is_far_above),
