@@ -190,19 +190,12 @@ struct stretch {
     size_t from, end;
 };
 
-/* The results with another text for the i-th. NULL: no memory. */
-static json_t *other_result(const json_t *results, size_t i) {
-    json_t *all = json_array();
-    bool ok = all != NULL;
-    for (size_t k = 0; ok && k < json_array_size(results); k++) {
-        json_t *own = json_copy(json_array_get(results, k));
-        ok = (k != i || json_object_set_new(own, "content", json_string("qxqx")) == 0) &&
-             json_array_append_new(all, own) == 0;
-    }
-    if (ok)
-        return all;
-    json_decref(all);
-    return NULL;
+/* The results with another text for the i-th: *out, new also after an error. */
+static enum ax_status other_result(const json_t *results, size_t i, json_t **out) {
+    *out = json_deep_copy(results);
+    return json_object_set_new(json_array_get(*out, i), "content", json_string("qxqx")) == 0
+               ? AX_OK
+               : ax_error(AX_ERR_NOMEM, "out of memory for a conversation");
 }
 
 /* Where result i is in the suffix: what differs where it is another text. */
@@ -211,13 +204,11 @@ static enum ax_status find_result(const struct ax_tool_chat *c, const json_t *ca
                                   struct stretch *at) {
     struct ax_template_output other = {0};
     const char *text = NULL;
-    json_t *changed = other_result(results, i);
-    enum ax_status st = AX_ERR_NOMEM;
-    if (changed)
+    json_t *changed;
+    enum ax_status st = other_result(results, i, &changed);
+    if (st == AX_OK)
         st = find_suffix(c, calls, changed, &other, &text);
     json_decref(changed);
-    if (st == AX_ERR_NOMEM)
-        return ax_error(st, "out of memory for a conversation");
     AX_TRY(st);
     const size_t m = text ? other.len - (size_t)(text - other.text) : 0;
     size_t from = 0, back = 0;

@@ -104,6 +104,7 @@ static void colors_ask_the_environment(void **state) {
     assert_int_equal(pipe(ends), 0);
     assert_false(ax_term_is_tty(ends[1]));
     assert_int_equal(ax_term_width(ends[1]), 80);
+    assert_int_equal(ax_term_height(ends[1]), 24);
     assert_false(ax_term_use_color(ends[1], AX_COLOR_AUTO));
     assert_true(ax_term_use_color(ends[1], AX_COLOR_ALWAYS));
     close(ends[0]);
@@ -118,6 +119,15 @@ static void colors_ask_the_environment(void **state) {
     struct winsize w = {.ws_row = 20, .ws_col = 133};
     assert_int_equal(ioctl(tty, TIOCSWINSZ, &w), 0);
     assert_int_equal(ax_term_width(tty), 133);
+    assert_int_equal(ax_term_height(tty), 20);
+    w = (struct winsize){.ws_row = 1, .ws_col = 1};
+    assert_int_equal(ioctl(tty, TIOCSWINSZ, &w), 0);
+    assert_int_equal(ax_term_width(tty), 1);
+    assert_int_equal(ax_term_height(tty), 1);
+    w = (struct winsize){.ws_row = 0, .ws_col = 0}; /* not known */
+    assert_int_equal(ioctl(tty, TIOCSWINSZ, &w), 0);
+    assert_int_equal(ax_term_width(tty), 80);
+    assert_int_equal(ax_term_height(tty), 24);
     setenv("TERM", "dumb", 1);
     assert_false(ax_term_use_color(tty, AX_COLOR_AUTO));
     setenv("TERM", "xterm", 1);

@@ -411,6 +411,19 @@ static void clipping(void **state) {
     assert_int_equal(s.skip, 1);
 }
 
+/* Into two rows of three, columns 10 to 12 of all; ids of other columns are another shard's. */
+static void likeliest_to_their_columns(void **state) {
+    (void)state;
+    MATRIX(logits, 3, 3, 1, 2, 3, 4, 5, 6, 7, 8, 9);
+    int32_t ids_data[] = {10, 9, 12, 13, -1, 11, 10, 12, 11};
+    float values_data[] = {-1, -2, -3, -4, -5, -6, -7, -8, -9};
+    const struct ax_tensor ids = ax_tensor_2d(AX_I32, ids_data, 2, 3),
+                           values = ax_tensor_2d(AX_F32, values_data, 2, 3);
+    RUN(scatter_topk, .logits = ax_tensor_rows(&logits, 0, 2), .ids = ids, .values = values,
+        .first_col = 10);
+    EXPECT(logits, 0, -1, 2, -3, 4, -6, 6, 7, 8, 9);
+}
+
 static void steps_begin(void **state) {
     (void)state;
     struct ax_step_scalars s = {.weight = 4, .loss = 1, .aux_loss = 2, .sumsq = 3, .step = 6};
@@ -501,6 +514,7 @@ int main(void) {
         cmocka_unit_test(distill_loss),
         cmocka_unit_test(top_entropy),
         cmocka_unit_test(top_logits),
+        cmocka_unit_test(likeliest_to_their_columns),
         cmocka_unit_test(sampling),
         cmocka_unit_test(clipping),
         cmocka_unit_test(steps_begin),
