@@ -17,20 +17,14 @@ static json_t *args_of(const struct ax_number_format *f, bool dynamic) {
                            : f->block == AX_BLOCK_TENSOR ? "tensor"
                            : dynamic                     ? "token"
                                                          : "channel";
+    json_t *when =
+        f->kind == AX_QUANT_NVFP4 && dynamic ? json_string("local") : json_boolean(dynamic);
     json_t *args =
-        json_pack("{si ss sb ss}", "num_bits", four ? 4 : 8, "type", is_float ? "float" : "int",
-                  "symmetric", f->kind != AX_QUANT_INT8_ASYM, "strategy", strategy);
-    bool ok = args != NULL;
-    if (f->kind == AX_QUANT_NVFP4 && dynamic)
-        ok = ok && json_object_set_new(args, "dynamic", json_string("local")) == 0;
-    else
-        ok = ok && json_object_set_new(args, "dynamic", json_boolean(dynamic)) == 0;
-    if (f->block > 0)
-        ok = ok && json_object_set_new(args, "group_size", json_integer(f->block)) == 0;
-    if (!ok) {
-        json_decref(args);
-        return NULL;
-    }
+        json_pack("{si ss sb ss so sI}", "num_bits", four ? 4 : 8, "type",
+                  is_float ? "float" : "int", "symmetric", f->kind != AX_QUANT_INT8_ASYM,
+                  "strategy", strategy, "dynamic", when, "group_size", (json_int_t)f->block);
+    if (f->block <= 0)
+        json_object_del(args, "group_size");
     return args;
 }
 
@@ -48,16 +42,12 @@ enum ax_status ax_compressed_config(const struct ax_scheme *s, json_t **out) {
                         "scheme %s has no file form that other programs read. Nearest: %s.",
                         s->name, s->nearest);
     const char *const head = s->head ? NULL : "lm_head";
-    json_t *groups = json_pack("{so}", "group_0", group_of(s, "Linear", s->quantizes_input));
-    if (groups && s->embedding &&
-        json_object_set_new(groups, "group_1", group_of(s, "Embedding", false)) != 0) {
-        json_decref(groups);
-        groups = NULL;
-    }
-    *out = groups ? json_pack("{ss ss ss s[s*] so}", "quant_method", "compressed-tensors", "format",
-                              format, "quantization_status", "compressed", "ignore", head,
-                              "config_groups", groups)
-                  : NULL;
+    json_t *linears = group_of(s, "Linear", s->quantizes_input),
+           *groups = s->embedding ? json_pack("{so so}", "group_0", linears, "group_1",
+                                              group_of(s, "Embedding", false))
+                                  : json_pack("{so}", "group_0", linears);
+    *out = json_pack("{ss ss ss s[s*] so}", "quant_method", "compressed-tensors", "format", format,
+                     "quantization_status", "compressed", "ignore", head, "config_groups", groups);
     return *out ? AX_OK : ax_error(AX_ERR_NOMEM, "out of memory for config.json");
 }
 

@@ -117,7 +117,7 @@ static enum ax_status put_names(struct ax_buf *out, const struct ax_command *com
         AX_TRY(ax_buf_puts(out, "    names=(\n"));
         for (int i = 1; (c = ax_command_at(commands, (enum ax_command_group)g, i)); i++)
             AX_TRY(put_described(out, c->name, c->summary));
-        AX_TRY(ax_buf_printf(out, "    )\n    _describe -t commands-%d '%s' names\n", g + 1,
+        AX_TRY(ax_buf_printf(out, "    )\n    _describe -t commands-%d '%s' names\n", g,
                              ax_command_group_title((enum ax_command_group)g)));
     }
     return ax_buf_puts(out, "}\n");

@@ -309,8 +309,10 @@ static enum ax_status add_call(struct call *k, const json_t *function) {
 
 enum ax_status ax_serve_force_calls(struct ax_serve_request *r, const struct ax_serve_model *m) {
     struct call k = {.r = r, .m = m, .form = &m->tools->format->call, .c = &r->constraint};
-    for (size_t i = 0; i < json_array_size(r->tools); i++) {
-        const json_t *f = json_object_get(json_array_get(r->tools, i), "function");
+    const json_t *tool;
+    size_t i;
+    json_array_foreach(r->tools, i, tool) {
+        const json_t *f = json_object_get(tool, "function");
         if (r->tool_named && r->tool_named != f)
             continue;
         enum ax_status st = add_call(&k, f);

@@ -319,6 +319,26 @@ static void reads_end_with_the_file(void **state) {
     ax_free(heap);
 }
 
+/* A named pipe that somebody has connected to the standard input is read, but no other in its folder. */
+static void the_standard_input_is_read(void **state) {
+    (void)state;
+    struct ax_file f;
+    char byte = 0;
+    assert_int_equal(mkfifo(in_dir("input"), 0600), 0);
+    assert_int_equal(mkfifo(in_dir("another"), 0600), 0);
+    const int input = dup(STDIN_FILENO), fifo = open(in_dir("input"), O_RDWR);
+    assert_int_equal(dup2(fifo, STDIN_FILENO), STDIN_FILENO);
+    assert_int_equal(write(fifo, "x", 1), 1);
+    assert_int_equal(ax_file_open_read(&f, in_dir("input")), AX_OK);
+    assert_int_equal(read(f.fd, &byte, 1), 1);
+    assert_int_equal(byte, 'x');
+    assert_int_equal(ax_file_close(&f), AX_OK);
+    assert_int_equal(ax_file_open_read(&f, in_dir("another")), AX_ERR_DATA);
+    assert_int_equal(dup2(input, STDIN_FILENO), STDIN_FILENO);
+    assert_int_equal(ax_file_open_read(&f, in_dir("input")), AX_ERR_DATA);
+    assert_int_equal(close(input) | close(fifo), 0);
+}
+
 /* Nothing that has no end, or that nobody writes to, is waited for. */
 static void other_files_are_refused(void **state) {
     (void)state;
@@ -566,6 +586,7 @@ int main(void) {
         test_in_dir(kernel_files_are_cut_to_the_buffer),
         test_in_dir(pipes_may_be_long),
         test_in_dir(reads_end_with_the_file),
+        test_in_dir(the_standard_input_is_read),
         test_in_dir(other_files_are_refused),
         test_in_dir(links_are_not_written_through),
         test_in_dir(mappings_are_of_regular_files),

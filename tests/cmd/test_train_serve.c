@@ -369,6 +369,25 @@ static void what_is_refused(void **state) {
     refused("serve:\n  port: 0\nreward_model: true\n", "a reward model has no head");
 }
 
+/* A plan has the generator's memory: the keys and values of as many tokens as it may keep. */
+static void a_plan_has_its_memory(void **state) {
+    (void)state;
+    enum { LAYERS = 3, KV_HEADS = 2, HEAD_DIM = 16, TOKENS = 8192 };
+    int64_t arena[3];
+    const char *const keys[] = {"", "serve:\n  port: 0\n  parallel: 64\n  cache_tokens: 8192\n",
+                                "serve:\n  port: 0\n  parallel: 64\n  cache_tokens: 16384\n"};
+    for (int i = 0; i < 3; i++) {
+        if (run(said, sizeof said, "plan %s --json", configure("planned", "rows", keys[i])) != 0)
+            fail_msg("%s", said);
+        json_t *v = json_loads(said, 0, NULL);
+        arena[i] = json_integer_value(at(at(v, "memory"), "arena_bytes"));
+        json_decref(v);
+    }
+    const int64_t each = 2 * LAYERS * KV_HEADS * HEAD_DIM * (int64_t)sizeof(float);
+    assert_int_equal(arena[2] - arena[1], TOKENS * each);
+    assert_true(arena[1] - arena[0] > TOKENS * each);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         LONG_TEST(cmocka_unit_test(all_weights)),
@@ -379,6 +398,7 @@ int main(void) {
         LONG_TEST(cmocka_unit_test(clients_that_go)),
         LONG_TEST(cmocka_unit_test(a_stop)),
         cmocka_unit_test(what_is_refused),
+        cmocka_unit_test(a_plan_has_its_memory),
     };
     return cmocka_run_group_tests(tests, make_data, scratch_remove);
 }

@@ -108,6 +108,8 @@ enum mood {
     FINE,
     BUSY,
     OTHER_TEXT,
+    ONE_LESS,
+    ONE_MORE,
     OTHER_TOKEN,
     NO_JSON,
     SILENT,
@@ -149,16 +151,21 @@ static int complete(struct stub *s, const json_t *v, struct ax_buf *out) {
     return 200;
 }
 
+/* How many the text has; which of them is another one. */
+static size_t text_tokens, other_at = 5;
+
 static int tokenize(struct stub *s, const json_t *v, struct ax_buf *out) {
     const struct ax_encode_options plain = {0};
     struct ax_encoding e = {0};
     const char *text = json_string_value(json_object_get(v, "prompt"));
     assert_true(json_is_false(json_object_get(v, "add_special_tokens")));
     ax_tokenizer_encode(tokenizer, text, strlen(text), &plain, &e);
+    text_tokens = e.n;
     ax_buf_puts(out, "{\"tokens\":[");
-    for (size_t i = 0; i < e.n; i++)
-        ax_buf_printf(out, i > 0 ? ",%d" : "%d", e.ids[i] + (s->mood == OTHER_TEXT && i == 5));
-    ax_buf_printf(out, "],\"count\":%zu}", e.n);
+    for (size_t i = 0; i < e.n - (s->mood == ONE_LESS); i++)
+        ax_buf_printf(out, i > 0 ? ",%d" : "%d",
+                      e.ids[i] + (s->mood == OTHER_TEXT && i == other_at));
+    ax_buf_printf(out, "%s],\"count\":%zu}", s->mood == ONE_MORE ? ",1" : "", e.n);
     ax_encoding_free(&e);
     return 200;
 }
@@ -284,6 +291,34 @@ static void what_ends_it(void **state) {
     assert_non_null(strstr(ax_error_text(), "http://127.0.0.1:1/v1/models: "));
 }
 
+static void differs(enum mood mood, size_t there, size_t from) {
+    struct ax_remote_teacher *t;
+    char want[128];
+    stub.mood = mood;
+    snprintf(want, sizeof want, "a text of %zu tokens has %zu there, and differs from number %zu on",
+             text_tokens, there, from);
+    assert_int_equal(open_with(&t, NULL, stub.url, "sesame", 0), AX_ERR_CONFIG);
+    if (!strstr(ax_error_text(), want))
+        fail_msg("%s", ax_error_text());
+}
+
+/* Another token anywhere, the first and the last too, or as many and then none or one more. */
+static void other_tokenizers(void **state) {
+    (void)state;
+    struct ax_remote_teacher *t;
+    stub.mood = FINE;
+    assert_int_equal(open_with(&t, NULL, stub.url, "sesame", 0), AX_OK);
+    ax_remote_teacher_close(t);
+    const size_t n = text_tokens, at[] = {0, 1, n - 1};
+    assert_true(n > 10);
+    for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
+        other_at = at[i];
+        differs(OTHER_TEXT, n, at[i]);
+    }
+    differs(ONE_LESS, n - 1, n - 1);
+    differs(ONE_MORE, n + 1, n);
+}
+
 /* ---- a caller that is asked to stop ---- */
 
 static enum ax_status stop_soon(void *ctx) {
@@ -325,6 +360,6 @@ static int end(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(vllm_s_form), cmocka_unit_test(what_is_no_answer),
-        cmocka_unit_test(a_server), cmocka_unit_test(what_ends_it), cmocka_unit_test(stopping)};
+        cmocka_unit_test(a_server), cmocka_unit_test(what_ends_it), cmocka_unit_test(other_tokenizers), cmocka_unit_test(stopping)};
     return cmocka_run_group_tests(tests, begin, end);
 }

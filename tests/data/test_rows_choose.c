@@ -220,6 +220,11 @@ static void patterns_on_the_disk(void **state) {
                                                             .data_files = &none,
                                                             .n_data_files = 1}),
                  AX_ERR_DATA, "data_files: no such file: ");
+    const char *some[] = {"a.json", "none.json"}; /* the first one was found */
+    assert_error(
+        ax_rows_find(&f, &(struct ax_rows_options){
+                             .path = in_scratch("deep"), .data_files = some, .n_data_files = 2}),
+        AX_ERR_DATA, "none.json");
 }
 
 /* A run that writes below its data reads the same files when it resumes. */

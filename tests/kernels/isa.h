@@ -59,6 +59,7 @@
     X(adamw)                                                                                       \
     X(adamw_8bit)                                                                                  \
     X(sgd)                                                                                         \
+    X(adafactor)                                                                                   \
     X(lion)                                                                                        \
     X(neftune)
 #define POINTWISE_WORKSPACES(X)                                                                    \
@@ -67,7 +68,8 @@
     X(sumsq)                                                                                       \
     X(conv_forward)                                                                                \
     X(conv_backward)                                                                               \
-    X(delta_gates_backward) X(delta_forward) X(delta_backward) X(ssd_gates_backward)
+    X(delta_gates_backward)                                                                        \
+    X(delta_forward) X(delta_backward) X(ssd_gates_backward) X(adafactor)
 
 #define DECLARE(op, isa)                                                                           \
     enum ax_status ax_cpu_##op##_##isa(struct ax_queue *q, const struct ax_##op *args, void *work);

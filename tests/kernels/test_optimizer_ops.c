@@ -289,6 +289,36 @@ static void check_segments(const struct isa *isa, enum ax_dtype real) {
     }
 }
 
+/* The size of Adafactor's step is that of all weights, in however many pieces they are read. With gradients of 1 the
+ * first step is lr times their root mean square, of a vector as of a matrix. */
+static void check_pieces(const struct isa *isa, enum ax_dtype real) {
+    enum { FIRST = 16384, N = 20000, ROWS = 200 };
+    const double rms = sqrt((FIRST + (N - FIRST) * 100.0) / N), lr = 0.01;
+    for (int vector = 0; vector < 2; vector++) {
+        struct ax_tensor w = line(AX_F32, N), g = line(AX_F32, N), none = {0};
+        struct ax_tensor row = line(AX_F32, ROWS), col = line(AX_F32, N / ROWS);
+        const struct ax_step_scalars s = {.lr = lr, .clip = 1, .step = 1};
+        for (int64_t i = 0; i < N; i++) {
+            set(&w, i, 0, i < FIRST ? 1 : 10);
+            set(&g, i, 0, 1);
+        }
+        const struct ax_tensor matrix = ax_tensor_2d(AX_F32, w.data, ROWS, N / ROWS);
+        const struct ax_tensor of_matrix = ax_tensor_2d(AX_F32, g.data, ROWS, N / ROWS);
+        RUN_WORK(isa, 2, adafactor, .master = vector ? w : matrix, .grad = vector ? g : of_matrix,
+                 .row = vector ? none : row, .col = vector ? none : col,
+                 .exp_avg_sq = vector ? line(AX_F32, N) : none,
+                 .copy = vector ? line(real, N) : none, .decay = -0.8,
+                 .eps1 = 1e-30, .eps2 = 1e-3, .threshold = 1, .scale_parameter = true,
+                 .scalars = &s);
+        for (int64_t i = 0; i < N; i++) {
+            const double want = (i < FIRST ? 1 : 10) - lr * rms;
+            if (!(fabs(get(&w, i, 0) - want) <= 2e-6))
+                fail_msg("adafactor on %s, element %d: %.9g, expected %.9g", isa->name, (int)i,
+                         get(&w, i, 0), want);
+        }
+    }
+}
+
 #define TEST(name)                                                                                 \
     static void name(void **state) {                                                               \
         (void)state;                                                                               \
@@ -301,12 +331,13 @@ TEST(skipped)
 TEST(small_steps)
 TEST(signs)
 TEST(segments)
+TEST(pieces)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(adamw),    cmocka_unit_test(sgd),         cmocka_unit_test(clip),
         cmocka_unit_test(skipped),  cmocka_unit_test(small_steps), cmocka_unit_test(signs),
-        cmocka_unit_test(segments),
+        cmocka_unit_test(segments), cmocka_unit_test(pieces),
     };
     return cmocka_run_group_tests(tests, open_golden, close_golden);
 }
