@@ -177,6 +177,62 @@ static void keys_that_are_set_take_their_old_places(void **state) {
                   "}\n");
 }
 
+/* Does a value, or a list of some, have the id? */
+static bool has_id(const json_t *v, int id) {
+    bool yes = json_is_integer(v) && json_integer_value(v) == id;
+    for (size_t i = 0; i < json_array_size(v); i++)
+        yes = yes || json_integer_value(json_array_get(v, i)) == id;
+    return yes;
+}
+
+/* A root that contains a text model's part repeats some of its tokens' ids, or none: only those change there. */
+static void ids_of_the_root_are_those_it_has(void **state) {
+    (void)state;
+    static const char *const keys[] = {"eos_token_id", "bos_token_id", "pad_token_id"};
+    static const int32_t ids[] = {11, 12, 13};
+    const struct ax_st_output t = output("model.embed_tokens.weight", AX_F32, 1, SHAPE(3));
+    const struct ax_hf_save base = {.dir = in_dir("base"),
+                                    .config = json_pack("{}"),
+                                    .dtype = AX_F32,
+                                    .n = 1,
+                                    .tensors = &t};
+    assert_int_equal(ax_hf_write(&base), AX_OK);
+    json_decref((json_t *)(uintptr_t)base.config);
+    for (unsigned has = 0; has < 8; has++) {
+        char text[512], own[128] = "";
+        for (int k = 0; k < 3; k++)
+            if (has >> k & 1U)
+                snprintf(own + strlen(own), sizeof own - strlen(own), "\"%s\": %d, ", keys[k], k);
+        snprintf(text, sizeof text,
+                 "{%s\"model_type\": \"gemma3\", \"text_config\": {\"model_type\": "
+                 "\"gemma3_text\", \"eos_token_id\": 0, \"bos_token_id\": 1, \"pad_token_id\": "
+                 "2}}",
+                 own);
+        put_text("base/config.json", text);
+        const struct ax_hf_save save = {.dir = in_dir("out"),
+                                        .base_dir = in_dir("base"),
+                                        .eos = &ids[0],
+                                        .bos = &ids[1],
+                                        .pad = &ids[2],
+                                        .dtype = AX_F32,
+                                        .n = 1,
+                                        .tensors = &t};
+        if (ax_hf_write(&save) != AX_OK)
+            fail_msg("%s", ax_error_text());
+        char *written = get_text("out/config.json");
+        json_t *root = json_loads(written, 0, NULL);
+        for (int k = 0; k < 3; k++) {
+            const json_t *v = json_object_get(root, keys[k]);
+            assert_int_equal(v != NULL, has >> k & 1U);
+            assert_true(!v || has_id(v, ids[k]));
+            assert_true(
+                has_id(json_object_get(json_object_get(root, "text_config"), keys[k]), ids[k]));
+        }
+        json_decref(root);
+        ax_free(written);
+    }
+}
+
 static void the_caller_s_config_is_not_changed(void **state) {
     (void)state;
     json_t *config = json_loads("{\"a\": 1}", 0, NULL);
@@ -326,6 +382,7 @@ int main(void) {
         cmocka_unit_test(the_dtype_goes_under_the_key_that_is_there),
         cmocka_unit_test(quantization_is_of_what_is_written),
         cmocka_unit_test(keys_that_are_set_take_their_old_places),
+        cmocka_unit_test(ids_of_the_root_are_those_it_has),
         cmocka_unit_test(the_caller_s_config_is_not_changed),
         cmocka_unit_test(goldens_differ_only_in_dtype),
         cmocka_unit_test(kept_layers_are_copied),

@@ -34,6 +34,29 @@ static void defaults(void **state) {
     ax_config_free(&cfg);
 }
 
+/* A list may be one value, its only element. */
+static void lists_of_one(void **state) {
+    (void)state;
+    struct ax_config cfg;
+    load_ok(&cfg,
+            "base_model: m\ndatasets: [{path: a}]\nadapter: lora\nlora_r: 8\n"
+            "lora_target_modules: q_proj\n",
+            NULL);
+    assert_string_equal(ax_config_str(&cfg, "lora_target_modules.0"), "q_proj");
+    assert_null(ax_config_value_of(&cfg, "lora_target_modules.1"));
+    assert_null(ax_config_value_of(&cfg, "lora_target_modules.00"));
+    assert_null(ax_config_value_of(&cfg, "lora_target_modules.x"));
+    assert_null(ax_config_lookup(&cfg, "lora_target_modules.0")); /* as it is written */
+    assert_non_null(ax_config_lookup(&cfg, "datasets.0"));
+    assert_null(ax_config_lookup(&cfg, "datasets.1"));
+    assert_null(ax_config_lookup(&cfg, "datasets.0x"));
+    assert_null(ax_config_lookup(&cfg, "datasets.-1"));
+    assert_null(ax_config_lookup(&cfg, "datasets.4294967296"));
+    assert_null(ax_config_lookup(&cfg, "datasets.0000000000"));
+    assert_string_equal(ax_config_lookup(&cfg, "datasets.000000000.path")->text, "a");
+    ax_config_free(&cfg);
+}
+
 /* As shells do; the file's place stays the origin. */
 static void home_folders(void **state) {
     (void)state;
@@ -441,6 +464,7 @@ static void required_keys(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults),
+        cmocka_unit_test(lists_of_one),
         cmocka_unit_test(home_folders),
         cmocka_unit_test(variables_in_paths),
         cmocka_unit_test(addresses_of_the_hub),

@@ -227,6 +227,30 @@ static void patterns_on_the_disk(void **state) {
         AX_ERR_DATA, "none.json");
 }
 
+/* Of files that a pattern names, the split is in the file's name, whatever the folder's is. */
+static void splits_of_patterns(void **state) {
+    (void)state;
+    static const char *const patterns[] = {"test/*.jsonl", "test/**/*.jsonl", "te?t/t*"};
+    make_folder("test");
+    put_text("test/train.jsonl", "{}");
+    put_text("test/tests.jsonl", "{}");
+    put_text("test/test-00000-of-00001.jsonl", "{}");
+    for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
+        struct ax_found f;
+        const struct ax_rows_options o = {.path = in_scratch(patterns[i])};
+        assert_int_equal(ax_rows_find(&f, &o), AX_OK);
+        assert_int_equal(f.n, 3);
+        for (size_t k = 0; k < f.n; k++) {
+            char want[AX_SPLIT_NAME_MAX];
+            ax_rows_split_of(strrchr(f.files[k].path, '/') + 1, want);
+            assert_string_equal(f.files[k].split, want);
+            if (strstr(f.files[k].path, "train.jsonl"))
+                assert_string_equal(want, "train");
+        }
+        ax_found_free(&f);
+    }
+}
+
 /* A run that writes below its data reads the same files when it resumes. */
 static void runs_are_no_data(void **state) {
     (void)state;
@@ -242,7 +266,7 @@ static void runs_are_no_data(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(patterns),
-        cmocka_unit_test(patterns_on_the_disk),
+        cmocka_unit_test(splits_of_patterns), cmocka_unit_test(patterns_on_the_disk),
         cmocka_unit_test(runs_are_no_data),
         cmocka_unit_test(cards),
         cmocka_unit_test(names),

@@ -39,6 +39,24 @@ static void programs_run(void **state) {
                "", AX_VERDICT_EXIT, 0, "2880067194370816120\n");
 }
 
+/* Of more than a socket takes at a time. */
+static void long_inputs(void **state) {
+    (void)state;
+    enum { N = 1 << 20 };
+    char *input = malloc(N + 1), want[64];
+    assert_non_null(input);
+    for (int i = 0; i < N; i++)
+        input[i] = (char)('a' + i % 1009 % 26);
+    input[N] = '\0';
+    int letters = 0;
+    for (int i = 0; i < N; i++)
+        letters += input[i] == 'b';
+    snprintf(want, sizeof want, "%d %d %.5s\n", N, letters, input + N - 5);
+    assert_run("import sys\ns = sys.stdin.read()\nprint(len(s), s.count('b'), s[-5:])", input,
+               AX_VERDICT_EXIT, 0, want);
+    free(input);
+}
+
 static void limits(void **state) {
     (void)state;
     assert_run("while True: pass", "", AX_VERDICT_FUEL, 0, "");
@@ -167,6 +185,7 @@ static void the_worker_has_nothing(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(programs_run),
+        cmocka_unit_test(long_inputs),
         cmocka_unit_test(limits),
         cmocka_unit_test(the_next_run_is_as_the_first),
         cmocka_unit_test(runs_do_not_see_each_other),

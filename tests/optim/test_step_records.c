@@ -124,7 +124,40 @@ static void test_records(void **state) {
     check_run("far", true);
 }
 
+/* A checkpoint has the sums of all steps, those before a stop too. */
+static void test_sums(void **state) {
+    (void)state;
+    struct train_case c;
+    struct ax_train_result r;
+    char path[160], *text, *rest;
+    size_t n;
+    double tokens = 0, trained = 0, epoch = 0;
+    open_case(&c, AX_F32, true);
+    c.o.save.when = (struct ax_cadence){AX_EACH_STEPS, 3};
+    c.o.save.resume = AX_RESUME_NEWEST;
+    for (int steps = 3; steps <= 6; steps += 3) {
+        c.o.max_steps = steps;
+        run_ok(&c, &r);
+    }
+    snprintf(path, sizeof path, "%s/metrics.jsonl", c.out);
+    assert_int_equal(ax_read_file(path, 1 << 24, &text, &n), AX_OK);
+    rest = text;
+    for (json_t *v; (v = next_record(&rest)) != NULL; json_decref(v)) {
+        tokens += number(v, "tokens");
+        trained += number(v, "trained_tokens");
+        epoch = number(v, "epoch");
+    }
+    ax_free(text);
+    snprintf(path, sizeof path, "%s/checkpoint-6/state/manifest.json", c.out);
+    json_t *manifest = json_load_file(path, 0, NULL), *run = json_object_get(manifest, "run");
+    assert_true(number(run, "tokens") == tokens && number(run, "trained_tokens") == trained);
+    assert_true(number(run, "step") == 6 && number(run, "updates") == 6);
+    assert_true(fabs(number(run, "epoch") - epoch) < 1e-5);
+    json_decref(manifest);
+    train_case_close(&c);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_records)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_records), cmocka_unit_test(test_sums)};
     return cmocka_run_group_tests(tests, quiet, NULL);
 }
