@@ -338,13 +338,13 @@ static void any_mesh(void **state) {
 
 static void a_plan_has_its_memory(void **state) {
     (void)state;
-    uint64_t arena[2];
+    uint64_t arena[4];
     char rewards[600];
     find_goldens();
-    for (int i = 0; i < 2; i++) {
-        snprintf(rewards, sizeof rewards, "'format:e'%s%s", i ? ", " : "", i ? rm : "");
-        must(run(said, sizeof said, "plan '%s' output_dir='%s/x' --json", configure(rewards, false),
-                 scratch));
+    for (int i = 0; i < 4; i++) {
+        snprintf(rewards, sizeof rewards, "'format:e'%s%s", i % 2 ? ", " : "", i % 2 ? rm : "");
+        must(run(said, sizeof said, "plan '%s' output_dir='%s/x' --json%s",
+                 configure(rewards, false), scratch, i > 1 ? " float32=false bf16=true" : ""));
         json_t *v = json_loads(said, 0, NULL);
         const json_t *memory = json_object_get(v, "memory");
         arena[i] = (uint64_t)json_integer_value(json_object_get(memory, "arena_bytes"));
@@ -354,6 +354,9 @@ static void a_plan_has_its_memory(void **state) {
     if (!(arena[1] > arena[0] + weights / 2))
         fail_msg("arena of %llu bytes, with a reward model %llu", (unsigned long long)arena[0],
                  (unsigned long long)arena[1]);
+    /* in the dtype of the trained one */
+    assert_true(arena[3] > arena[2] + weights / 4);
+    assert_true(arena[1] - arena[0] > arena[3] - arena[2] + weights / 4);
     must(run(said, sizeof said, "plan '%s' output_dir='%s/x'", configure(rewards, false), scratch));
     has("margin_trained: a reward model, llama, ");
     has(" parameters, frozen; the memory above includes it");

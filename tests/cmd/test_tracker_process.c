@@ -9,7 +9,9 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
+#include "cmd/tracker/tracker.h"
 #include "cmd/tracker/tracker_process.h"
+#include "tests/cmd/config_case.h"
 #include "tests/data/scratch.h"
 
 static void start(struct ax_tracker_process *p, const char *script) {
@@ -201,8 +203,22 @@ static void the_group_is_killed(void **state) {
     fail_msg("%s", stat);
 }
 
+/* Of a run without trackers there is nothing to close. */
+static void no_tracker(void **state) {
+    (void)state;
+    struct ax_config cfg;
+    struct ax_trackers *t = (struct ax_trackers *)&cfg;
+    load_ok(&cfg, "base_model: m\ndatasets: [{path: a}]\n", NULL);
+    assert_int_equal(ax_tracker_open(&t, &cfg, &ax_tracker_patience), AX_OK);
+    assert_null(t);
+    ax_tracker_describe(t, NULL, "out");
+    ax_tracker_close(t, true);
+    ax_config_free(&cfg);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_tracker),
         cmocka_unit_test(programs_are_found_or_named),
         cmocka_unit_test(lines_come_in_pieces),
         cmocka_unit_test(waiting_ends),

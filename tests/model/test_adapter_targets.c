@@ -214,6 +214,40 @@ static void patterns_match_weights(void **state) {
     ax_peft_config_free(&c);
 }
 
+/* As many patterns as there may be, of ranks and of alphas: each is of its own list. */
+static void many_patterns(void **state) {
+    (void)state;
+    static const struct {
+        const char *pattern;
+        bool matches;
+    } all[] = {{"down_proj", true},        {"q_proj", false},     {"layers.0.*gate_proj", true},
+               {"layers.1.*up_proj", true}, {"k_proj", false},     {"v_proj", false},
+               {"o_proj", false},          {"shared.*gate_proj", true}};
+    enum { N = sizeof all / sizeof *all };
+    struct ax_peft_pattern list[N];
+    for (int i = 0; i < N; i++)
+        list[i] = (struct ax_peft_pattern){(char *)(uintptr_t)all[i].pattern, 2 + i};
+    for (int few = 0; few < 2; few++) {
+        struct ax_peft_config c;
+        copy(&c, &(struct ax_peft_config){.all_linear = true,
+                                          .n_ranks = few ? 1 : N,
+                                          .ranks = list,
+                                          .n_alphas = few ? N : 1,
+                                          .alphas = list});
+        look("qwen2_moe", &c, true, &before);
+        for (int i = 0; i < N; i++) {
+            char want[64];
+            snprintf(want, sizeof want, all[i].matches ? "(?:%s)(?:\\.weight)?" : "%s",
+                     all[i].pattern);
+            if (i < c.n_ranks)
+                assert_string_equal(c.ranks[i].pattern, want);
+            if (i < c.n_alphas)
+                assert_string_equal(c.alphas[i].pattern, want);
+        }
+        ax_peft_config_free(&c);
+    }
+}
+
 /* target_parameters of others: PEFT adapts those weights in all layers, excluded or not, and the patterns
  * that say ".weight" are theirs. */
 static void weights_of_linears_are_read(void **state) {
@@ -249,6 +283,6 @@ static void weights_of_linears_are_read(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(targets_are_named), cmocka_unit_test(others_are_left_alone),
-        cmocka_unit_test(patterns_match_weights), cmocka_unit_test(weights_of_linears_are_read)};
+        cmocka_unit_test(patterns_match_weights), cmocka_unit_test(many_patterns), cmocka_unit_test(weights_of_linears_are_read)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

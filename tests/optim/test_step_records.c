@@ -82,7 +82,8 @@ static void check_run(const char *backend, bool late) {
     struct ax_train_result r;
     char path[160], *text, *rest;
     size_t n;
-    double seconds = 0, tokens = 0, trained = 0;
+    double seconds = 0, tokens = 0, trained = 0, least[3] = {1, 1, 1};
+    static const char *const devices[] = {"forward", "backward", "optimizer"};
     int steps = 0;
     open_case(&c, AX_F32, false);
     c.o.runtime.backend = backend;
@@ -98,6 +99,8 @@ static void check_run(const char *backend, bool late) {
     for (json_t *v; (v = next_record(&rest)) != NULL; json_decref(v)) {
         assert_int_equal(number(v, "step"), ++steps);
         check_times(v, late, &seconds);
+        for (int k = 0; k < 3; k++)
+            least[k] = fmin(least[k], number(json_object_get(v, "phase_seconds"), devices[k]));
         const double rate = number(v, "learning_rate"), want = rate_at(steps - 1);
         if (!(fabs(rate - want) <= 1e-5 * want))
             fail_msg("step %d: a rate of %g, expected %g", steps, rate, want);
@@ -114,6 +117,7 @@ static void check_run(const char *backend, bool late) {
     }
     assert_true(tokens == 0 && trained == 0);
     assert_true(seconds <= took);
+    assert_true(least[0] < 2 * least[1]); /* which has twice as many products */
     ax_free(text);
     train_case_close(&c);
 }

@@ -512,6 +512,35 @@ static void what_nothing_wrote_is_zero(void **state) {
         fail_msg("%s", ax_error_text());
 }
 
+/* Frozen segments are borrowed where all parameters lie at the same places under the same names. */
+static void equal_segments_are_borrowed(void **state) {
+    (void)state;
+    static struct rank one, two;
+    const struct ax_unit_options o = options(AX_F32, false);
+    struct rank *const both[] = {&one, &two};
+    for (int k = 0; k < 2; k++)
+        open_rank(both[k], &meshes[0], 0, &o);
+    ax_unit_borrow(&two.unit, N_PARAMS, two.params, &one.unit, N_PARAMS, one.params);
+    for (int s = 0; s < two.unit.n_segments; s++)
+        assert_ptr_equal(two.unit.segments[s].lender, &one.unit.segments[s]);
+    for (int i = 0; i < N_PARAMS; i++) { /* any of them at another place, or absent */
+        for (int absent = 0; absent < 2; absent++) {
+            struct ax_segment *seg = &two.unit.segments[two.params[i].segment];
+            const struct ax_param was = one.params[i];
+            seg->lender = NULL;
+            if (absent)
+                snprintf(one.params[i].name, AX_NAME_MAX, "other");
+            else
+                one.params[i].offset++;
+            ax_unit_borrow(&two.unit, N_PARAMS, two.params, &one.unit, N_PARAMS, one.params);
+            assert_null(seg->lender);
+            one.params[i] = was;
+        }
+    }
+    for (int k = 0; k < 2; k++)
+        close_rank(both[k]);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parameters_are_aligned_or_glued),
@@ -525,6 +554,7 @@ int main(void) {
         cmocka_unit_test(collectives_run_over_the_right_roles),
         cmocka_unit_test(products_write_what_is_not_zeroed),
         cmocka_unit_test(what_nothing_wrote_is_zero),
+        cmocka_unit_test(equal_segments_are_borrowed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
