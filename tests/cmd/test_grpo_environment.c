@@ -212,6 +212,30 @@ static void lanes_and_meshes_change_nothing(void **state) {
     }
 }
 
+/* Data ranks tell each other log-probs and entropies of answers: those below the quantile of all have no loss. */
+static void entropies_are_shared(void **state) {
+    (void)state;
+    double norm[2], loss[2], entropy[2];
+    const char *config = configure_game(base, "");
+    train("one", config, "max_steps=1 trl.top_entropy_quantile=0.3 trl.num_iterations=2");
+    if (run(said, sizeof said,
+            "launch -n 2 -- grpo '%s' output_dir='%s/two' --quiet max_steps=1 dp_shard_size=2 "
+            "gradient_accumulation_steps=1 trl.top_entropy_quantile=0.3 trl.num_iterations=2",
+            config, scratch) != 0)
+        fail_msg("%s", said);
+    static const char *const runs[] = {"one", "two"};
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(numbers(runs[i], "grad_norm", &norm[i], 1), 1);
+        assert_int_equal(numbers(runs[i], "loss", &loss[i], 1), 1);
+        assert_int_equal(numbers(runs[i], "entropy", &entropy[i], 1), 1);
+    }
+    if (fabs(norm[1] - norm[0]) > 1e-4 * norm[0] || fabs(loss[1] - loss[0]) > 1e-5)
+        fail_msg("a norm of %g and %g, a loss of %g and %g", norm[0], norm[1], loss[0], loss[1]);
+    assert_true(fabs(entropy[1] - entropy[0]) < 1e-4 * entropy[0]);
+    clear("one");
+    clear("two");
+}
+
 /* Of several, records choose one each: their answers are those of a run with that one for all, with its tools alone in
  * the prompt, and no other's reward. */
 static void records_choose_an_environment(void **state) {
@@ -423,6 +447,7 @@ int main(void) {
         cmocka_unit_test(a_model_plays),
         cmocka_unit_test(prompts_of_a_group_may_differ),
         cmocka_unit_test(lanes_and_meshes_change_nothing),
+        cmocka_unit_test(entropies_are_shared),
         cmocka_unit_test(records_choose_an_environment),
         cmocka_unit_test(a_run_goes_on_with_its_games),
         cmocka_unit_test(a_teacher_reads_observations),

@@ -84,6 +84,22 @@ static void chooses(const char *card_text, const char *name, const char *const *
     assert_int_equal(ax_mem_live_blocks(), live);
 }
 
+/* A folder in the place of a pattern is all that is in it, and nothing whose name begins like it or is as long. */
+static void folders_of_cards(void **state) {
+    (void)state;
+    static const char *const names[] = {"README.md", "en/a.json",   "en/x/b.json", "fr/c.json",
+                                        "e/d.json",  "en.json",     "eng/e.json",  "x/en/f.json",
+                                        "x/fr/g.json", "xy/en/h.json", NULL};
+    chooses("---\nconfigs:\n- config_name: a\n  data_files: en\n---\n", NULL, names,
+            "en/a.json:train en/x/b.json:train");
+    chooses("---\nconfigs:\n- config_name: a\n  data_files: en/a.json\n---\n", NULL, names,
+            "en/a.json:train");
+    chooses("---\nconfigs:\n- config_name: a\n  data_dir: x\n  data_files: en\n---\n", NULL, names,
+            "x/en/f.json:train");
+    chooses("---\nconfigs:\n- config_name: a\n  data_dir: x\n  data_files: '*/*.json'\n---\n", NULL,
+            names, "x/en/f.json:train x/fr/g.json:train");
+}
+
 static void cards(void **state) {
     (void)state;
     static const char *const names[] = {"README.md",
@@ -268,7 +284,7 @@ int main(void) {
         cmocka_unit_test(patterns),
         cmocka_unit_test(splits_of_patterns), cmocka_unit_test(patterns_on_the_disk),
         cmocka_unit_test(runs_are_no_data),
-        cmocka_unit_test(cards),
+        cmocka_unit_test(cards), cmocka_unit_test(folders_of_cards),
         cmocka_unit_test(names),
         cmocka_unit_test(long_split_names),
         cmocka_unit_test(splits_that_are_not_there_are_told),

@@ -231,6 +231,23 @@ static void products_take_what_was_measured(void **state) {
     assert_true(ax_rates_seconds(&r, &e) < 0.6 * bf16);
 }
 
+/* Operands of 8 bits are half of those of bfloat16, and a result is what it was. */
+static void bytes_of_8_bits(void **state) {
+    (void)state;
+    const struct ax_rates r = h100();
+    enum { M = 4096, N = 1024, K = 2048 };
+    struct ax_op_event e = {.op = AX_OP_gemm,
+                            .dtype = AX_BF16,
+                            .m = M,
+                            .n = N,
+                            .k = K,
+                            .bytes = 2 * ((double)M * K + (double)N * K + (double)M * N)};
+    const double two = ax_rates_seconds(&r, &e), start = r.product_start;
+    e.fp8 = true;
+    const double one = ax_rates_seconds(&r, &e), bytes = (double)M * K + (double)N * K + 2.0 * M * N;
+    assert_true(fabs((one - start) / (two - start) - bytes / e.bytes) < 1e-9);
+}
+
 /* Speeds that were measured are reached, whatever the dtype in which products were. */
 static void measured_speeds_are_reached(void **state) {
     (void)state;
@@ -606,6 +623,7 @@ int main(void) {
         cmocka_unit_test(fp8_products_are_known),
         cmocka_unit_test(copies_of_the_host_are_recorded),
         cmocka_unit_test(products_take_what_was_measured),
+        cmocka_unit_test(bytes_of_8_bits),
         cmocka_unit_test(measured_speeds_are_reached),
         cmocka_unit_test(hopper_has_its_rates),
         cmocka_unit_test(amd_adds_along_a_ring),

@@ -136,6 +136,33 @@ static void test_old_checkpoints_go(void **state) {
     train_case_close(&c);
 }
 
+/* What an interrupted run left goes when it goes on, but for what it goes on from, be newer ones damaged; from a folder
+ * that a user names, nothing goes. */
+static void test_what_is_resumed_from_stays(void **state) {
+    (void)state;
+    for (int named = 0; named < 2; named++) {
+        struct train_case c;
+        struct ax_train_result r;
+        char path[192];
+        open_saving(&c, 6);
+        run_ok(&c, &r);
+        snprintf(path, sizeof path, "%s/checkpoint-6/model.safetensors", c.out);
+        assert_int_equal(truncate(path, 5000), 0);
+        snprintf(path, sizeof path, "%s/checkpoint-4", c.out);
+        c.o.max_steps = 8;
+        c.o.save.when.when = AX_NEVER;
+        c.o.save.limit = 1;
+        c.o.save.resume = named ? AX_RESUME_FOLDER : AX_RESUME_NEWEST_GOOD;
+        c.o.save.resume_dir = named ? path : NULL;
+        run_ok(&c, &r);
+        assert_int_equal(r.resumed_from, 4);
+        assert_true(is_saved(&c, 4));
+        assert_int_equal(is_saved(&c, 2), named);
+        assert_int_equal(is_saved(&c, 6), named);
+        train_case_close(&c);
+    }
+}
+
 /* A file that requests the save of a step that is saved anyway does not request another one. */
 static void test_request_of_a_save_that_is_due(void **state) {
     (void)state;
@@ -471,6 +498,7 @@ int main(void) {
         cmocka_unit_test(test_best_of_another_kind),
         cmocka_unit_test(test_stopped_before_a_step),
         cmocka_unit_test(test_old_checkpoints_go),
+        cmocka_unit_test(test_what_is_resumed_from_stays),
         cmocka_unit_test(test_request_of_a_save_that_is_due),
         cmocka_unit_test(test_best_save_fails),
         cmocka_unit_test(test_last_save_does_not_start),
