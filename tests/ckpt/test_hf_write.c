@@ -191,11 +191,8 @@ static void ids_of_the_root_are_those_it_has(void **state) {
     static const char *const keys[] = {"eos_token_id", "bos_token_id", "pad_token_id"};
     static const int32_t ids[] = {11, 12, 13};
     const struct ax_st_output t = output("model.embed_tokens.weight", AX_F32, 1, SHAPE(3));
-    const struct ax_hf_save base = {.dir = in_dir("base"),
-                                    .config = json_pack("{}"),
-                                    .dtype = AX_F32,
-                                    .n = 1,
-                                    .tensors = &t};
+    const struct ax_hf_save base = {
+        .dir = in_dir("base"), .config = json_pack("{}"), .dtype = AX_F32, .n = 1, .tensors = &t};
     assert_int_equal(ax_hf_write(&base), AX_OK);
     json_decref((json_t *)(uintptr_t)base.config);
     for (unsigned has = 0; has < 8; has++) {

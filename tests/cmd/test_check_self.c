@@ -13,6 +13,7 @@
 #include "cmd/commands.h"
 #include "kernels/queue.h"
 #include "tests/cmd/command_case.h"
+#include "tests/golden_files.h"
 #include "tests/long.h"
 
 #define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
@@ -245,14 +246,39 @@ static void every_line_can_fail(void **state) {
 
 static void small_differences_of_bfloat16_are_seen(void **state) {
     (void)state;
-    static const char *const options[] = {"--backend", "cpu", "--dtype", "bfloat16",
-                                          "--only",    "packed"};
+    static const char *const options[] = {"--backend", "cpu",    "--dtype",
+                                          "bfloat16",  "--only", "packed"};
     assert_int_equal(check(COUNT(options), options), AX_OK);
     break_ops(logits_depend_on_rows);
     const enum ax_status st = check(COUNT(options), options);
     repair_ops();
     assert_int_equal(st, AX_ERR_FAILED);
     assert_true(line_says("packed", "", " FAIL "));
+}
+
+/* Checks of a mesh are counted by how they end. */
+static void checks_of_a_mesh_are_counted(void **state) {
+    (void)state;
+    char config[512], want[64], out[64];
+    int ok = 0, failed = 0;
+    snprintf(config, sizeof config, "%s", golden_path("models/llama/config.json"));
+    snprintf(out, sizeof out, "/tmp/axtrain-mesh-out-%d", (int)getpid());
+    char *argv[] = {"check", "mesh", config, "tp=2", "--backend", "cpu", "--tokens", "16"};
+    break_ops(splits_wrongly);
+    const enum ax_status st = run_command(ax_cmd_check, 8, argv, NULL, out, output, sizeof output);
+    repair_ops();
+    unlink(out);
+    assert_int_equal(st, AX_ERR_FAILED);
+    for (const char *at = output; (at = strstr(at, "\n  ")) != NULL; at += 3) {
+        ok += strncmp(at + 3, "ok  ", 4) == 0;
+        failed += strncmp(at + 3, "FAIL", 4) == 0;
+    }
+    assert_true(ok > 0 && failed > 0);
+    snprintf(want, sizeof want, "\n%d checks passed, %d failed\n", ok, failed);
+    if (!strstr(output, want))
+        fail_msg("not %s: %s", want, output);
+    snprintf(want, sizeof want, "check mesh: %d of %d checks failed", failed, ok + failed);
+    assert_non_null(strstr(ax_error_text(), want));
 }
 
 /* A line that ends with an error has failed; the others are computed. */
@@ -285,6 +311,7 @@ int main(void) {
         LONG_TEST(cmocka_unit_test(the_reference_holds_too)),
         LONG_TEST(cmocka_unit_test(every_line_can_fail)),
         cmocka_unit_test(small_differences_of_bfloat16_are_seen),
+        cmocka_unit_test(checks_of_a_mesh_are_counted),
         LONG_TEST(cmocka_unit_test(errors_are_failures)),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -252,15 +252,43 @@ static void without_a_reader(void **state) {
     ax_free(said);
 }
 
+/* A model that has learned no calls makes none; how it would is read from its template, which the prompt comes from, too. */
+static void tools_are_in_the_prompt(void **state) {
+    (void)state;
+    static const char script[] = "def add(a: int, b: int) -> int:\n    \"\"\"Adds.\n\n    Args:\n"
+                                 "        a: one\n        b: other\n    \"\"\"\n    return a + b\n";
+    char log[4096], chats[256];
+    put_text("calls.py", script);
+    snprintf(chats, sizeof chats, "%s",
+             put_text("chats.jsonl",
+                      "{\"messages\": [{\"role\": \"user\", \"content\": \"1 + 2?\"}]}\n"));
+    if (run(log, sizeof log,
+            "generate '%s' --dtype float32 --max-new-tokens 4 --temperature 0 --json --input '%s' "
+            "-o '%s/answers' --tools '%s/calls.py:add'",
+            golden_path("runs/models/tools_qwen3"), chats, scratch, scratch) != 0)
+        fail_msg("%s", log);
+    assert_non_null(strstr(log, "tools: calls are read as "));
+    assert_non_null(strstr(log, " writes them (tool_call_format hermes)"));
+    json_t *v = json_load_file(in_scratch("answers"), 0, NULL);
+    assert_int_equal(json_array_size(json_object_get(v, "completion_ids")), 4);
+    /* its definition is longer than the question */
+    assert_true(json_array_size(json_object_get(v, "prompt_ids")) > 100);
+    json_decref(v);
+    if (run(log, sizeof log,
+            "generate '%s' --dtype float32 --max-new-tokens 4 --input '%s' --tools "
+            "'%s/calls.py:add'",
+            model, chats, scratch) == 0)
+        fail_msg("%s", log);
+    if (!strstr(log, "writes tool calls in no format that is known"))
+        fail_msg("%s", log);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(from_everywhere),
-        cmocka_unit_test(as_json),
-        cmocka_unit_test(conversations),
-        cmocka_unit_test(stop_strings),
-        cmocka_unit_test(the_models_settings),
-        cmocka_unit_test(long_prompts),
-        cmocka_unit_test(errors),
+        cmocka_unit_test(from_everywhere),         cmocka_unit_test(as_json),
+        cmocka_unit_test(conversations),           cmocka_unit_test(stop_strings),
+        cmocka_unit_test(the_models_settings),     cmocka_unit_test(long_prompts),
+        cmocka_unit_test(tools_are_in_the_prompt), cmocka_unit_test(errors),
         cmocka_unit_test(without_a_reader),
     };
     return cmocka_run_group_tests(tests, find_model, scratch_remove);

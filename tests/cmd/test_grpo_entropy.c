@@ -9,6 +9,27 @@
 
 #include "tests/cmd/grpo_case.h"
 
+/* The seconds of a step's phases, sampling and rewards too, are parts of the step's. */
+static void check_phases(const char *folder) {
+    char *text = read_text(folder, "metrics.jsonl"), *rest = text;
+    int sampled = 0;
+    for (char *line; (line = strsep(&rest, "\n")) != NULL;) {
+        json_t *v = json_loads(line, JSON_ALLOW_NUL, NULL), *each;
+        const json_t *phases = json_object_get(v, "phase_seconds");
+        const char *name;
+        double sum = 0;
+        json_object_foreach((json_t *)(uintptr_t)phases, name, each) {
+            assert_true(json_number_value(each) >= 0);
+            sum += json_number_value(each);
+        }
+        assert_true(!phases || sum <= 1.001 * json_number_value(json_object_get(v, "seconds")));
+        sampled += json_number_value(json_object_get(phases, "rollout")) > 0;
+        json_decref(v);
+    }
+    ax_free(text);
+    assert_int_equal(sampled, 1);
+}
+
 /* The fewer tokens, the smaller the gradient; all of them are the same as no such key. */
 static void tokens_of_high_entropy(void **state) {
     (void)state;
@@ -20,6 +41,7 @@ static void tokens_of_high_entropy(void **state) {
         snprintf(more, sizeof more, "trl.top_entropy_quantile=%s max_steps=1", shares[i]);
         train("a", config, more);
         assert_int_equal(numbers("a", "grad_norm", norm[i], 4), 1);
+        check_phases("a");
         clear("a");
     }
     assert_true(norm[0][0] > 1.1 * norm[1][0] && norm[1][0] > 1.1 * norm[2][0] && norm[2][0] > 0);

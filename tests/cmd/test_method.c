@@ -187,8 +187,8 @@ static void samplings(void **state) {
         bool truncated;
         double top_p, min_p;
         int top_k;
-    } all[] = {{"top_k: 5", true, 1, 0, 5},   {"top_k: 1", true, 1, 0, 1},
-               {"top_k: 0", false, 1, 0, 0},  {"top_k: -1", false, 1, 0, 0},
+    } all[] = {{"top_k: 5", true, 1, 0, 5},     {"top_k: 1", true, 1, 0, 1},
+               {"top_k: 0", false, 1, 0, 0},    {"top_k: -1", false, 1, 0, 0},
                {"top_p: 0.9", true, 0.9, 0, 0}, {"top_p: 1", false, 1, 0, 0},
                {"min_p: 0.1", true, 1, 0.1, 0}, {"min_p: 0", false, 1, 0, 0}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
@@ -314,7 +314,8 @@ static void rows(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(rows), cmocka_unit_test(distillation),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(rows),
+                                       cmocka_unit_test(distillation),
                                        cmocka_unit_test(losses_of_pairs),
                                        cmocka_unit_test(other_methods),
                                        cmocka_unit_test(losses_of_answers),

@@ -46,9 +46,9 @@ static void open_all(struct ax_serve_grammars *all) {
     *all = (struct ax_serve_grammars){0};
     assert_int_equal(ax_serve_grammars_open(all), AX_OK);
     for (int twice = 0; twice < 2; twice++)
-        assert_int_equal(ax_serve_grammars_prepare(all, tokenizer,
-                                                   (int64_t)ax_tokenizer_size(tokenizer)),
-                         AX_OK);
+        assert_int_equal(
+            ax_serve_grammars_prepare(all, tokenizer, (int64_t)ax_tokenizer_size(tokenizer)),
+            AX_OK);
 }
 
 static void the_longest_unused_goes(void **state) {

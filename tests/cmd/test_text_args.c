@@ -67,8 +67,7 @@ static void wrong_options_of_tools(void **state) {
     static const struct {
         const char *words, *said;
     } all[] = {
-        {"--tools t --python-state kep",
-         "--python-state: expected fresh or kept, got \"kep\""},
+        {"--tools t --python-state kep", "--python-state: expected fresh or kept, got \"kep\""},
         {"--tools t --tool-parse-error en",
          "--tool-parse-error: expected answer or end, got \"en\""},
         {"--tools t --tool-timeout 0", "--tool-timeout: expected seconds above 0, got 0"},
@@ -129,9 +128,9 @@ static void options_of_answers(void **state) {
     assert_true(a.o.max_new_tokens == 1 && a.o.temperature == 0 && a.o.top_k == 0);
     assert_true(a.o.top_p == 0.5 && a.o.min_p == 0.1 && a.o.repetition_penalty == 1.5);
     assert_int_equal(a.o.seed, 7);
-    static const char *const outside[] = {"--max-new-tokens 0",        "--top-k -1", "--threads 0",
-                                          "--max-new-tokens 16777217", "--seed -1",
-                                          "--threads 1025"};
+    static const char *const outside[] = {"--max-new-tokens 0", "--top-k -1",
+                                          "--threads 0",        "--max-new-tokens 16777217",
+                                          "--seed -1",          "--threads 1025"};
     for (size_t i = 0; i < sizeof outside / sizeof *outside; i++)
         assert_int_equal(parse(outside[i], AX_TEXT_ARGS_COUNT, args), AX_ERR_CONFIG);
 }

@@ -295,8 +295,9 @@ static void differs(enum mood mood, size_t there, size_t from) {
     struct ax_remote_teacher *t;
     char want[128];
     stub.mood = mood;
-    snprintf(want, sizeof want, "a text of %zu tokens has %zu there, and differs from number %zu on",
-             text_tokens, there, from);
+    snprintf(want, sizeof want,
+             "a text of %zu tokens has %zu there, and differs from number %zu on", text_tokens,
+             there, from);
     assert_int_equal(open_with(&t, NULL, stub.url, "sesame", 0), AX_ERR_CONFIG);
     if (!strstr(ax_error_text(), want))
         fail_msg("%s", ax_error_text());
@@ -359,7 +360,8 @@ static int end(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(vllm_s_form), cmocka_unit_test(what_is_no_answer),
-        cmocka_unit_test(a_server), cmocka_unit_test(what_ends_it), cmocka_unit_test(other_tokenizers), cmocka_unit_test(stopping)};
+        cmocka_unit_test(vllm_s_form),      cmocka_unit_test(what_is_no_answer),
+        cmocka_unit_test(a_server),         cmocka_unit_test(what_ends_it),
+        cmocka_unit_test(other_tokenizers), cmocka_unit_test(stopping)};
     return cmocka_run_group_tests(tests, begin, end);
 }

@@ -87,8 +87,8 @@ static void chooses(const char *card_text, const char *name, const char *const *
 /* A folder in the place of a pattern is all that is in it, and nothing whose name begins like it or is as long. */
 static void folders_of_cards(void **state) {
     (void)state;
-    static const char *const names[] = {"README.md", "en/a.json",   "en/x/b.json", "fr/c.json",
-                                        "e/d.json",  "en.json",     "eng/e.json",  "x/en/f.json",
+    static const char *const names[] = {"README.md",   "en/a.json",    "en/x/b.json", "fr/c.json",
+                                        "e/d.json",    "en.json",      "eng/e.json",  "x/en/f.json",
                                         "x/fr/g.json", "xy/en/h.json", NULL};
     chooses("---\nconfigs:\n- config_name: a\n  data_files: en\n---\n", NULL, names,
             "en/a.json:train en/x/b.json:train");
@@ -237,10 +237,10 @@ static void patterns_on_the_disk(void **state) {
                                                             .n_data_files = 1}),
                  AX_ERR_DATA, "data_files: no such file: ");
     const char *some[] = {"a.json", "none.json"}; /* the first one was found */
-    assert_error(
-        ax_rows_find(&f, &(struct ax_rows_options){
-                             .path = in_scratch("deep"), .data_files = some, .n_data_files = 2}),
-        AX_ERR_DATA, "none.json");
+    assert_error(ax_rows_find(&f, &(struct ax_rows_options){.path = in_scratch("deep"),
+                                                            .data_files = some,
+                                                            .n_data_files = 2}),
+                 AX_ERR_DATA, "none.json");
 }
 
 /* Of files that a pattern names, the split is in the file's name, whatever the folder's is. */
@@ -282,9 +282,11 @@ static void runs_are_no_data(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(patterns),
-        cmocka_unit_test(splits_of_patterns), cmocka_unit_test(patterns_on_the_disk),
+        cmocka_unit_test(splits_of_patterns),
+        cmocka_unit_test(patterns_on_the_disk),
         cmocka_unit_test(runs_are_no_data),
-        cmocka_unit_test(cards), cmocka_unit_test(folders_of_cards),
+        cmocka_unit_test(cards),
+        cmocka_unit_test(folders_of_cards),
         cmocka_unit_test(names),
         cmocka_unit_test(long_split_names),
         cmocka_unit_test(splits_that_are_not_there_are_told),

@@ -307,9 +307,8 @@ static void check_pieces(const struct isa *isa, enum ax_dtype real) {
         RUN_WORK(isa, 2, adafactor, .master = vector ? w : matrix, .grad = vector ? g : of_matrix,
                  .row = vector ? none : row, .col = vector ? none : col,
                  .exp_avg_sq = vector ? line(AX_F32, N) : none,
-                 .copy = vector ? line(real, N) : none, .decay = -0.8,
-                 .eps1 = 1e-30, .eps2 = 1e-3, .threshold = 1, .scale_parameter = true,
-                 .scalars = &s);
+                 .copy = vector ? line(real, N) : none, .decay = -0.8, .eps1 = 1e-30, .eps2 = 1e-3,
+                 .threshold = 1, .scale_parameter = true, .scalars = &s);
         for (int64_t i = 0; i < N; i++) {
             const double want = (i < FIRST ? 1 : 10) - lr * rms;
             if (!(fabs(get(&w, i, 0) - want) <= 2e-6))

@@ -220,9 +220,10 @@ static void many_patterns(void **state) {
     static const struct {
         const char *pattern;
         bool matches;
-    } all[] = {{"down_proj", true},        {"q_proj", false},     {"layers.0.*gate_proj", true},
-               {"layers.1.*up_proj", true}, {"k_proj", false},     {"v_proj", false},
-               {"o_proj", false},          {"shared.*gate_proj", true}};
+    } all[] = {
+        {"down_proj", true},         {"q_proj", false},          {"layers.0.*gate_proj", true},
+        {"layers.1.*up_proj", true}, {"k_proj", false},          {"v_proj", false},
+        {"o_proj", false},           {"shared.*gate_proj", true}};
     enum { N = sizeof all / sizeof *all };
     struct ax_peft_pattern list[N];
     for (int i = 0; i < N; i++)
@@ -283,6 +284,7 @@ static void weights_of_linears_are_read(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(targets_are_named), cmocka_unit_test(others_are_left_alone),
-        cmocka_unit_test(patterns_match_weights), cmocka_unit_test(many_patterns), cmocka_unit_test(weights_of_linears_are_read)};
+        cmocka_unit_test(patterns_match_weights), cmocka_unit_test(many_patterns),
+        cmocka_unit_test(weights_of_linears_are_read)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -244,7 +244,8 @@ static void bytes_of_8_bits(void **state) {
                             .bytes = 2 * ((double)M * K + (double)N * K + (double)M * N)};
     const double two = ax_rates_seconds(&r, &e), start = r.product_start;
     e.fp8 = true;
-    const double one = ax_rates_seconds(&r, &e), bytes = (double)M * K + (double)N * K + 2.0 * M * N;
+    const double one = ax_rates_seconds(&r, &e),
+                 bytes = (double)M * K + (double)N * K + 2.0 * M * N;
     assert_true(fabs((one - start) / (two - start) - bytes / e.bytes) < 1e-9);
 }
 
