@@ -195,17 +195,30 @@ static enum ax_status look_at_model(const struct ax_model *m, void *ctx) {
 
 /* ---- the adapter ---- */
 
+/* Removes it; false: it is not in the list. */
+static bool take_name(struct ax_peft_names *list, const char *name) {
+    for (int i = 0; i < list->n; i++) {
+        if (strcmp(list->names[i], name) != 0)
+            continue;
+        ax_free(list->names[i]);
+        list->names[i] = list->names[--list->n];
+        return true;
+    }
+    return false;
+}
+
 static enum ax_status read_targets(struct ax_train_setup *s, struct ax_peft_config *c,
                                    const struct ax_adapter_keys *k) {
     AX_TRY(k->all_linear ? read_names(&c->targets, k->targets)
                          : read_names_or_regex(&c->targets, &c->target_regex, k->targets));
+    const bool every_linear = take_name(&c->targets, "all-linear") || k->all_linear;
     if (c->target_regex && strcmp(c->target_regex, "all-linear") == 0) {
         ax_free(c->target_regex);
         c->target_regex = NULL;
         c->all_linear = true;
     }
     /* PEFT has no layers beside "all-linear" */
-    if (k->all_linear || (c->all_linear && ax_config_element(k->layers, 0))) {
+    if (every_linear || (c->all_linear && ax_config_element(k->layers, 0))) {
         c->all_linear = false;
         const struct ax_peft_config every = {.r = 1, .alpha = 1, .all_linear = true};
         AX_TRY(with_model(s, &every, add_linears, &c->targets));

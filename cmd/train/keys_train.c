@@ -407,9 +407,11 @@ const struct ax_config_key ax_config_keys_adapter[] = {
            .when = "adapter", AX_FIXED, AX_INTO(AX_FIELD(struct ax_peft_config, alpha))),
     AX_KEY("lora_dropout", AX_T_BELOW_ONE, "Dropout before the adapter.", .dflt = "0.0",
            .when = "adapter", AX_INTO(AX_FIELD(struct ax_peft_config, dropout))),
-    AX_KEY("lora_target_modules", AX_T_STR | AX_T_STRINGS,
-           "Modules that get an adapter: a list of names, or one regular expression.",
-           .when = "adapter", AX_FIXED, AX_INTO(AX_FIELD(struct ax_adapter_keys, targets))),
+    AX_KEY(
+        "lora_target_modules", AX_T_STR | AX_T_STRINGS,
+        "Modules that get an adapter: a list of names, or one regular expression; all-linear, also "
+        "in a list, is every linear layer except the output head.",
+        .when = "adapter", AX_FIXED, AX_INTO(AX_FIELD(struct ax_adapter_keys, targets))),
     AX_KEY("lora_target_linear", AX_T_BOOL,
            "Adapt every linear layer except the output head, in addition to lora_target_modules.",
            .when = "adapter", AX_FIXED, AX_INTO(AX_FIELD(struct ax_adapter_keys, all_linear))),

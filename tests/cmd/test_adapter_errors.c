@@ -212,8 +212,31 @@ static void preferences_have_no_dropout(void **state) {
     assert_int_equal(ax_remove_tree(in_scratch("second")), AX_OK);
 }
 
+/* PEFT's word as the only one of a list, as ms-swift has it, beside other names and beside our own key. */
+static void a_word_for_every_linear(void **state) {
+    (void)state;
+    static const struct {
+        const char *keys[2];
+        size_t n; /* modules; 0: the word itself */
+    } all[] = {{{"lora_target_modules=[]", "lora_target_linear=true"}, 7},
+               {{"lora_target_modules=[all-linear]", "seed=1"}, 7},
+               {{"lora_target_modules=[embed_tokens, all-linear]", "seed=1"}, 8},
+               {{"lora_target_modules=all-linear", "lora_target_linear=true"}, 7},
+               {{"lora_target_modules=all-linear", "seed=1"}, 0}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        RUNS("sft", config(), all[i].keys[0], all[i].keys[1]);
+        json_t *v = json_load_file(in_scratch("out/adapter_config.json"), 0, NULL);
+        const json_t *targets = json_object_get(v, "target_modules");
+        assert_int_equal(json_array_size(targets), all[i].n);
+        assert_true(all[i].n > 0 || strcmp(json_string_value(targets), "all-linear") == 0);
+        json_decref(v);
+        assert_int_equal(ax_remove_tree(in_scratch("out")), AX_OK);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_word_for_every_linear),
         cmocka_unit_test(of_another_model),
         cmocka_unit_test(another_rank_on_resume),
         cmocka_unit_test(another_base_on_resume),
