@@ -537,7 +537,7 @@ static const struct list lists[] = {
     {"help check", WORDS, "store frozen matrices as ", " or fp8\n", storages, NULL, NULL,
      "plain fp8"}, /* needs none; the end of the text */
     /* models */
-    {"README.md", SPANS, "model with a vision tower (", ") the text model", wrappers, NULL, NULL,
+    {"README.md", SPANS, "For the text model in them, on text: ", ".\n", wrappers, NULL, NULL,
      NULL},
     {"docs/gguf.md", CELLS, "| config.json | `general.architecture` |", NULL, architectures, NULL,
      NULL, NULL},

@@ -175,7 +175,7 @@ static enum ax_status put_odd(struct ax_buf *out, const struct ax_examples *set)
          "(type: chat_template)"},
         {AX_ODD_END, record, records,
          "an answer whose end is left out, as it is longer than sequence_len with its prompt "
-         "(excess_length_strategy: drop leaves out the record)"},
+         "(excess_length_strategy: drop skips the record)"},
     };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         const struct ax_oddities *o = &set->info.oddities[kinds[i].kind];
