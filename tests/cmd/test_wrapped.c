@@ -549,7 +549,7 @@ static void what_cannot_be_done_is_refused(void **state) {
     put_text("base/config.json", "{\"model_type\": \"llava_video\", \"text_config\": {}}");
     assert_int_not_equal(run(out, sizeof out, "plan %s", config(base, "out", "")), 0);
     assert_has(out, "\"llava_video\" is not supported; the nearest is llava");
-    assert_has(out, "for their text models gemma3");
+    assert_has(out, "the nearest is llava; `axtrain config models`");
     put_text("base/config.json", "{\"model_type\": \"gemma3\"}");
     assert_int_not_equal(run(out, sizeof out, "plan %s", config(base, "out", "")), 0);
     assert_has(out, "a gemma3 without text_config");

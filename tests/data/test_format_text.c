@@ -265,6 +265,7 @@ static void ids(void **state) {
                  "\"labels\": [-100, -100, 98, -100]}",
                  "a⟦b⟧");
     check_record(&o, "{\"input_ids\": [97], \"labels\": [97]}", "⟦a⟧");
+    check_record(&o, "{\"input_ids\": [97, 98]}", "⟦ab⟧");
     /* any type takes rows that have all three columns */
     const struct ax_format_options alpaca_type = options("alpaca", bare_tokenizer);
     check_record(&alpaca_type,
@@ -272,7 +273,7 @@ static void ids(void **state) {
                  "\"x\"}",
                  "a");
     static const char *const bad[][2] = {
-        {"{\"input_ids\": [97]}", "labels: expected a list of numbers, got nothing"},
+        {"{\"input_ids\": [97], \"labels\": null}", "labels: expected a list of numbers, got null"},
         {"{\"input_ids\": 97, \"labels\": []}", "input_ids: expected a list"},
         {"{\"input_ids\": [97, 98], \"labels\": [97]}", "input_ids has 2 elements, labels 1"},
         {"{\"input_ids\": [97], \"labels\": [97], \"attention_mask\": [1, 1]}", "attention_mask 2"},
