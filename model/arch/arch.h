@@ -220,6 +220,7 @@ struct ax_arch {
     const struct ax_rename *renames; /* names of the parts' parameters; NULL: as they are */
     struct ax_norm_style norm;
     struct ax_gating gating; /* the gate of MLPs and experts */
+    bool gate_apart;         /* the gate of gated attention has a matrix of its own */
     bool ungated;            /* MLPs and experts have no gate: down(max(0, up)²) */
     double mlp_scale[2];     /* factors of an MLP's gate, before its activation, and of its up */
     double softmax_scale, score_softcap;

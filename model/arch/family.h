@@ -7,6 +7,7 @@
 
 /* In the order of messages. */
 #define AX_FAMILY_LIST(X)                                                                          \
+    X(afmoe)                                                                                       \
     X(arcee)                                                                                       \
     X(cohere)                                                                                      \
     X(cohere2)                                                                                     \

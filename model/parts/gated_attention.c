@@ -4,7 +4,7 @@
  *   [q | gate] of each head = h·Wqᵀ;  k, v = h·Wkᵀ, h·Wvᵀ;  q, k = rope(norm(q)), rope(norm(k))
  *   o = softmax attention over the document;  y = (o ∘ σ(gate))·Woᵀ
  *
- * Norms are of each head. */
+ * Norms are of each head. Where the gate has a matrix of its own, as in AFMoE, all of q come before all gates. */
 #include "model/core/builder.h"
 #include "model/core/norm.h"
 #include "model/core/pass.h"
@@ -25,13 +25,18 @@ static void gated_init(struct ax_builder *b, struct ax_layer *l) {
                                .tp_dim = whole ? -1 : 0,
                                .grad_partial_over = whole ? AX_TP_PARTIAL : 0};
     att->q.unit = att->qkv.unit = att->o.unit = l->unit;
-    att->q.n_parts = att->o.n_parts = 1;
+    att->o.n_parts = 1;
+    att->q.n_parts = a->gate_apart ? 2 : 1;
     att->qkv.n_parts = 2;
     att->o.split = AX_SPLIT_INPUTS;
-    att->q.weight[0] =
-        ax_builder_add(b, l->index,
-                       &(struct ax_param_decl){
-                           .name = NAME("q_proj.weight"), .rows = 2 * a->n_heads * hd, .cols = D});
+    struct ax_param_decl q = {.name = NAME("q_proj.weight"),
+                              .rows = (a->gate_apart ? 1 : 2) * a->n_heads * hd,
+                              .cols = D};
+    att->q.weight[0] = ax_builder_add(b, l->index, &q);
+    q.name = NAME("gate_proj.weight");
+    q.glue = true;
+    if (a->gate_apart)
+        att->q.weight[1] = ax_builder_add(b, l->index, &q);
     att->qkv.weight[0] = ax_builder_add(b, l->index, &kv);
     kv.name = NAME("v_proj.weight");
     kv.glue = true;
@@ -76,7 +81,9 @@ static void gated_declare(const struct ax_layer *l, const struct ax_pass *p, str
                      ax_tensor_2d(m->dtype, NULL, T, Hq * hd));
     ax_saved_declare(&s[K_NORMED], "attention normed k", AX_KEEP_CHEAP,
                      ax_tensor_2d(m->dtype, NULL, T, Hk * hd));
-    ax_saved_declare(&s[Q_RSTD], "norm rstd", AX_KEEP_CHEAP, ax_tensor_1d(m->accum, NULL, T * Hq));
+    ax_saved_declare(&s[Q_RSTD], "norm rstd", AX_KEEP_CHEAP,
+                     a->gate_apart ? ax_tensor_2d(m->accum, NULL, T, Hq)
+                                   : ax_tensor_1d(m->accum, NULL, T * Hq));
     ax_saved_declare(&s[K_RSTD], "norm rstd", AX_KEEP_CHEAP, ax_tensor_2d(m->accum, NULL, T, Hk));
     ax_saved_declare(&s[OUT], "attention output", AX_KEEP_COSTLY,
                      ax_tensor_2d(m->dtype, NULL, T, Hq * hd));
@@ -90,23 +97,38 @@ static struct ax_tensor by_head(const struct ax_tensor *t, int64_t H) {
     return ax_tensor_2d(t->dtype, t->data, t->shape[0] * H, t->shape[1] / H);
 }
 
-/* Views of a layer's tensors, or of their gradients: raw q and gates [T·Hq][hd], raw k and v [T][Hk][hd]. */
+/* A tensor in the shape of the gates. */
+static struct ax_tensor as_gates(const struct ax_arch *a, const struct ax_tensor *t, int64_t H) {
+    return a->gate_apart ? *t : by_head(t, H);
+}
+/* In that of q. */
+static struct ax_tensor as_queries(const struct ax_arch *a, const struct ax_tensor *t, int64_t H) {
+    return a->gate_apart ? ax_tensor_heads(t, H, a->head_dim) : by_head(t, H);
+}
+
+/* Views of a layer's tensors, or of their gradients: raw q and gates [T·Hq][hd], or q [T][Hq][hd] and gates [T][Hq·hd];
+ * raw k and v [T][Hk][hd]. */
 struct views {
     struct ax_tensor q, gate, k, v;
 };
 static struct views views_of(const struct ax_layer *l, const struct ax_arch *a,
                              const struct ax_tensor *queries, const struct ax_tensor *kv) {
-    const int64_t hd = a->head_dim, Hk = kv_heads(l, a);
-    const struct ax_tensor heads = by_head(queries, q_heads(l, a));
+    const int64_t hd = a->head_dim, Hk = kv_heads(l, a), Hq = q_heads(l, a);
+    const struct ax_tensor heads = by_head(queries, Hq);
     const struct ax_tensor k = ax_tensor_cols(kv, 0, Hk * hd),
-                           v = ax_tensor_cols(kv, Hk * hd, Hk * hd);
-    return (struct views){ax_tensor_cols(&heads, 0, hd), ax_tensor_cols(&heads, hd, hd),
-                          ax_tensor_heads(&k, Hk, hd), ax_tensor_heads(&v, Hk, hd)};
+                           v = ax_tensor_cols(kv, Hk * hd, Hk * hd),
+                           q = ax_tensor_cols(queries, 0, Hq * hd);
+    return (struct views){
+        a->gate_apart ? ax_tensor_heads(&q, Hq, hd) : ax_tensor_cols(&heads, 0, hd),
+        a->gate_apart ? ax_tensor_cols(queries, Hq * hd, Hq * hd) : ax_tensor_cols(&heads, hd, hd),
+        ax_tensor_heads(&k, Hk, hd), ax_tensor_heads(&v, Hk, hd)};
 }
 
 static enum ax_status rotate(const struct ax_layer *l, const struct ax_pass *p,
                              const struct ax_tensor *t, int64_t heads, bool inverse) {
     const struct ax_model *m = p->model;
+    if (l->spec.rope == AX_ROPE_NONE)
+        return AX_OK;
     const struct ax_rope_table *rope = &m->ropes[l->spec.rope];
     return ax_run_rope(m->rt->q, &(struct ax_rope){.x = ax_tensor_heads(t, heads, m->arch.head_dim),
                                                    .cos = rope->cos,
@@ -127,6 +149,7 @@ static struct ax_attention operands(const struct ax_layer *l, const struct ax_pa
                                  .v = ax_own_kv_heads(p, l, &raw.v),
                                  .out = ax_tensor_heads(&s[OUT].t, Hq, hd),
                                  .lse = s[LSE].t,
+                                 .window = l->spec.window,
                                  .scale = a->softmax_scale};
 }
 
@@ -134,7 +157,7 @@ static enum ax_status normalize(const struct ax_layer *l, struct ax_pass *p, str
     const struct ax_arch *a = &p->model->arch;
     const int64_t Hq = q_heads(l, a), Hk = kv_heads(l, a);
     const struct views raw = views_of(l, a, &s[QUERIES].t, &s[KV].t);
-    const struct ax_tensor q = by_head(&s[Q_NORMED].t, Hq);
+    const struct ax_tensor q = as_queries(a, &s[Q_NORMED].t, Hq);
     const struct ax_tensor k = ax_tensor_heads(&s[K_NORMED].t, Hk, a->head_dim);
     AX_TRY(ax_norm_forward(p, l->unit, l->attention.q_norm, &raw.q, &q, &s[Q_RSTD].t));
     AX_TRY(ax_norm_forward(p, l->unit, l->attention.k_norm, &raw.k, &k, &s[K_RSTD].t));
@@ -161,12 +184,13 @@ static enum ax_status gated_forward(const struct ax_layer *l, struct ax_pass *p,
         AX_TRY(ax_attend_forward(p, l, &all));
     }
     if (ax_saved_make(&s[GATED])) {
-        const struct views raw = views_of(l, &p->model->arch, &s[QUERIES].t, &s[KV].t);
-        AX_TRY(
-            ax_run_swiglu_forward(rt->q, &(struct ax_swiglu_forward){.gate_up = raw.gate,
-                                                                     .up = by_head(&s[OUT].t, Hq),
-                                                                     .y = by_head(&s[GATED].t, Hq),
-                                                                     .how = sigmoid}));
+        const struct ax_arch *a = &p->model->arch;
+        const struct views raw = views_of(l, a, &s[QUERIES].t, &s[KV].t);
+        AX_TRY(ax_run_swiglu_forward(rt->q,
+                                     &(struct ax_swiglu_forward){.gate_up = raw.gate,
+                                                                 .up = as_gates(a, &s[OUT].t, Hq),
+                                                                 .y = as_gates(a, &s[GATED].t, Hq),
+                                                                 .how = sigmoid}));
     }
     return out ? ax_linear_forward(rt, &att->o, &s[GATED].t, x, out) : AX_OK;
 }
@@ -212,16 +236,17 @@ static enum ax_status gated_backward(const struct ax_layer *l, struct ax_pass *p
     const struct views raw = views_of(l, a, &s[QUERIES].t, &s[KV].t);
     const struct views d = views_of(l, a, &d_queries, &d_kv);
     AX_TRY(ax_linear_backward(rt, &att->o, &s[GATED].t, dy, &d_gated));
-    AX_TRY(ax_run_swiglu_backward(rt->q, &(struct ax_swiglu_backward){.dy = by_head(&d_gated, Hq),
-                                                                      .gate_up = raw.gate,
-                                                                      .up = by_head(&s[OUT].t, Hq),
-                                                                      .dgate_up = d.gate,
-                                                                      .dup = by_head(&d_out, Hq),
-                                                                      .how = sigmoid}));
+    AX_TRY(
+        ax_run_swiglu_backward(rt->q, &(struct ax_swiglu_backward){.dy = as_gates(a, &d_gated, Hq),
+                                                                   .gate_up = raw.gate,
+                                                                   .up = as_gates(a, &s[OUT].t, Hq),
+                                                                   .dgate_up = d.gate,
+                                                                   .dup = as_gates(a, &d_out, Hq),
+                                                                   .how = sigmoid}));
     AX_TRY(attend_backward(l, p, s, &d_out, &d_q, &d_k, &d.v));
     AX_TRY(rotate(l, p, &d_q, Hq, true));
     AX_TRY(rotate(l, p, &d_k, Hk, true));
-    const struct ax_tensor q_normed = by_head(&d_q, Hq);
+    const struct ax_tensor q_normed = as_queries(a, &d_q, Hq);
     const struct ax_tensor k_normed = ax_tensor_heads(&d_k, Hk, a->head_dim);
     AX_TRY(ax_norm_backward(p, l->unit, att->q_norm, &q_normed, &raw.q, &s[Q_RSTD].t, &d.q, false));
     AX_TRY(ax_norm_backward(p, l->unit, att->k_norm, &k_normed, &raw.k, &s[K_RSTD].t, &d.k, false));

@@ -172,13 +172,22 @@ static void adapters_of_ungated_experts_are_one_rank(void **state) {
 }
 
 /* Families that put another one's parts together, each on a mesh that cuts what is its own: MLPs without a gate and with
- * biases, stacked experts beside an MLP in one matrix, latent attention with other names of experts. */
+ * biases, gates of attention in a matrix, stacked experts beside an MLP in one matrix, latent attention with other names
+ * of experts. */
 static void parts_of_others_are_one_rank(void **state) {
     (void)state;
     static const struct {
         struct model model;
         struct mesh meshes[2];
     } cases[] = {
+        {{"afmoe",
+          false,
+          ", \"num_experts\": 8, \"num_experts_per_tok\": 3, \"moe_intermediate_size\": 22, "
+          "\"sliding_window\": 5, \"global_attn_every_n_layers\": 2, \"mup_enabled\": true",
+          {0},
+          {0},
+          0},
+         {{{1, 1, 1, 2, 4, 1}, 3}, {{1, 1, 2, 1, 2, 2}, 3}}},
         {{"arcee", true, ", \"attention_bias\": true, \"mlp_bias\": true", {0}, {0}, 0},
          {{{1, 1, 1, 1, 2, 1}, 3}, {{1, 1, 2, 2, 1, 1}, 2}}},
         {{"granitemoeshared",

@@ -188,6 +188,7 @@ static void further_families(void **state) {
     static const char *const dirs[] = {"olmo3",
                                        "qwen2_moe_windows",
                                        "qwen3_moe_windows",
+                                       "afmoe",
                                        "arcee",
                                        "cwm",
                                        "dots1",

@@ -12,6 +12,7 @@
 
 #include "model/arch/arch.h"
 #include "model/arch/family.h"
+#include "model/arch/part.h"
 
 static enum ax_status parse(struct ax_arch *a, const char *text) {
     struct ax_json_doc doc;
@@ -44,6 +45,7 @@ static void parameters(void **state) {
         int64_t parameters;
         const char *more;
     } cases[] = {
+        {"afmoe", {200192, 2048, 6144, 3, 16, 16}, 2062838528, ""},
         {"arcee", {32000, 2560, 18432, 3, 32, 32}, 525616640, ""},
         {"cwm", {128256, 6144, 21504, 3, 48, 8}, 3029379072, ""},
         {"dots1", {152064, 4608, 10944, 3, 32, 32}, 9249063264, ""},
@@ -89,6 +91,9 @@ static const int small[6] = {48, 16, 24, 4, 2, 2};
  * layers with a window. */
 static void windows(void **state) {
     static const char *const cases[][3] = {
+        {"afmoe", "", "wwwn"},
+        {"afmoe", ", \"global_attn_every_n_layers\": 2", "wnwn"},
+        {"afmoe", LAYERS("full", "sliding", "sliding", "full"), "nwwn"},
         {"cwm", "", "fwww"},
         {"cwm", ", \"sliding_window\": null", "ffff"},
         {"cwm", ", \"sliding_window\": 0", "ffff"},
@@ -126,6 +131,9 @@ static void windows(void **state) {
 
 static void refused(void **state) {
     static const char *const cases[][3] = {
+        {"afmoe", ", \"score_func\": \"softmax\"", "score_func: \"softmax\" is not"},
+        {"afmoe", ", \"route_norm\": false", "route_norm: false is not implemented"},
+        {"afmoe", ", \"route_scale\": 0", "route_scale: expected a positive number"},
         {"arcee", ", \"hidden_act\": \"silu\"", "hidden_act: \"silu\" is not implemented"},
         {"llama", ", \"hidden_act\": \"relu2\"", "\"relu2\" is not implemented"},
         {"llama", ", \"hidden_act\": \"gelu\"", "\"gelu\" is not implemented"},
@@ -175,6 +183,10 @@ static void names(void **state) {
     a = parsed("hunyuan_v1_moe", ", \"num_experts\": [4, 4, 4, 4], \"moe_topk\": 3");
     assert_int_equal(a.moe.n_experts, 4);
     assert_int_equal(a.moe.n_active, 3);
+    ax_arch_free(&a);
+    a = parsed("afmoe", ", \"mup_enabled\": true, \"num_shared_experts\": 0");
+    assert_true(a.embedding_scale == 4 && a.layers[0].ffn == &ax_ffn_swiglu);
+    assert_ptr_equal(a.layers[1].ffn, &ax_ffn_moe);
     ax_arch_free(&a);
     a = parsed("arcee", ", \"mlp_bias\": true, \"hidden_act\": \"relu2\"");
     assert_true(a.ungated && a.mlp_bias);

@@ -50,6 +50,7 @@ KINDS = {  # class, config
         full_attention=YARN, sliding_attention=PLAIN))),
     "olmo3_types": ("Olmo3", dict(SIZE, sliding_window=5, attention_bias=True, layer_types=[
         "full_attention", "sliding_attention", "full_attention", "sliding_attention"])),
+    "afmoe": ("Afmoe", dict(MOE, head_dim=8, num_shared_experts=2, sliding_window=5, mup_enabled=True, route_scale=1.5)),
     "arcee": ("Arcee", dict(TWO, vocab_size=128)),
     "arcee_biases": ("Arcee", dict(TWO, attention_bias=True, mlp_bias=True)),
     "cwm": ("Cwm", dict(SIZE, head_dim=8, sliding_window=5, num_hidden_layers=5)),
