@@ -41,6 +41,7 @@
     X(helium)                                                                                      \
     X(hunyuan_v1_dense)                                                                            \
     X(hunyuan_v1_moe)                                                                              \
+    X(hyperclovax)                                                                                 \
     X(internlm3)                                                                                   \
     X(iquestcoder)                                                                                 \
     X(kimi_linear)                                                                                 \
@@ -51,6 +52,7 @@
     X(mellum)                                                                                      \
     X(mimo_v2_flash)                                                                               \
     X(minimax_m2)                                                                                  \
+    X(minicpm3)                                                                                    \
     X(ministral)                                                                                   \
     X(ministral3)                                                                                  \
     X(mistral)                                                                                     \

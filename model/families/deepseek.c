@@ -1,7 +1,7 @@
 /* DeepSeek-V2 and V3 (DeepSeek-AI 2024): latent attention; a few dense layers, then mixtures of many
  * small experts with shared ones. DeepSeek-V3.2 (2025) and GLM-5 (Z.ai 2026): V3 with sparse attention. GLM-4.7-Flash
- * (Z.ai 2026): V3 with other sizes; Youtu-LLM (Tencent 2025): its attention without experts. Config keys and their
- * defaults are transformers'. */
+ * (Z.ai 2026): V3 with other sizes; Youtu-LLM (Tencent 2025): its attention without experts; MiniCPM 3 (OpenBMB
+ * 2024): with factors on embeddings, branches and logits, too. Config keys and their defaults are transformers'. */
 #include <math.h>
 #include <string.h>
 
@@ -19,6 +19,9 @@ static enum ax_status head_sizes(struct ax_arch *a, struct ax_json c,
     AX_TRY(ax_json_i64_or(ax_json_get(c, "qk_rope_head_dim"), 2, 1024, u->rope, &m->rope));
     AX_TRY(ax_json_i64_or(ax_json_get(c, "v_head_dim"), 1, 2048, u->v_head_dim, &a->v_head_dim));
     a->head_dim = m->nope + m->rope;
+    if (a->v_head_dim < 1)
+        return ax_json_error(c, "without v_head_dim, %lld elements do not give %lld heads any",
+                             (long long)a->hidden_size, (long long)a->n_heads);
     if (a->n_kv_heads != a->n_heads)
         return ax_json_error(ax_json_get(c, "num_key_value_heads"),
                              "latent attention has as many as attention heads, %lld",
@@ -252,6 +255,36 @@ static enum ax_status parse_youtu(struct ax_arch *a, struct ax_json c) {
     return attention(a, c, &ax_deepseek_mla);
 }
 
+/* *out: a positive number; null means `none`. */
+static enum ax_status factor(struct ax_json c, const char *key, double usual, double none,
+                             double *out) {
+    const struct ax_json v = ax_json_get(c, key);
+    *out = none;
+    if (json_is_null(json_object_get(c.v, key)))
+        return AX_OK;
+    AX_TRY(ax_json_f64_or(v, usual, out));
+    if (*out > 0 && *out < 1e30)
+        return AX_OK;
+    return ax_json_error(v, "expected a positive number, got %g", *out);
+}
+
+static enum ax_status parse_minicpm3(struct ax_arch *a, struct ax_json c) {
+    const double layers = sqrt((double)a->n_layers), size = (double)a->hidden_size;
+    const struct ax_mla_usual mla = {768, 256, 64, 32, a->hidden_size / a->n_heads};
+    double depth, base;
+    AX_TRY(ax_norm_eps_parse(a, c, "rms_norm_eps", 1e-5));
+    AX_TRY(ax_json_bool_or(ax_json_get(c, "tie_word_embeddings"), true, &a->tied));
+    AX_TRY(attention(a, c, &mla));
+    a->rope.interleaved = false;
+    AX_TRY(factor(c, "scale_emb", 12, 1, &a->embedding_scale));
+    a->embedding_scale_rounded = true;
+    AX_TRY(factor(c, "scale_depth", 1.4, layers, &depth));
+    AX_TRY(factor(c, "dim_model_base", 256, size, &base));
+    a->residual_scale = depth / layers;
+    a->logit_scale = base / size;
+    return ax_json_bool_or(ax_json_get(c, "mlp_bias"), false, &a->mlp_bias);
+}
+
 /* ---- sparse attention ---- */
 
 static enum ax_status indexers(struct ax_arch *a, struct ax_json c, int64_t usual_heads) {
@@ -366,3 +399,9 @@ const struct ax_family ax_family_youtu = {.model_type = "youtu",
                                           .architecture = "YoutuForCausalLM",
                                           .head_dim = 64,
                                           .parse = parse_youtu};
+const struct ax_family ax_family_minicpm3 = {.model_type = "minicpm3",
+                                             .models = "MiniCPM 3",
+                                             .lacks = "GGUF",
+                                             .architecture = "MiniCPM3ForCausalLM",
+                                             .head_dim = 32,
+                                             .parse = parse_minicpm3};

@@ -1,6 +1,6 @@
 /* Granite 3 (IBM 2024): Llama with factors on the embedding, on what a branch adds and on the logits,
- * and a scale of scores of its own; its mixtures, some with an MLP beside the experts. Granite 4 (2025), the hybrids:
- * Mamba-2 in most layers. */
+ * and a scale of scores of its own; its mixtures, some with an MLP beside the experts. HyperCLOVA X (Naver 2025): the
+ * same with norms behind both parts. Granite 4 (2025), the hybrids: Mamba-2 in most layers. */
 #include <string.h>
 
 #include "model/arch/family.h"
@@ -31,6 +31,22 @@ static enum ax_status factors(struct ax_arch *a, struct ax_json c) {
 static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     AX_TRY(factors(a, c));
     return ax_json_bool_or(ax_json_get(c, "mlp_bias"), false, &a->mlp_bias);
+}
+
+/* Logits are multiplied, not divided. */
+static enum ax_status parse_hyperclovax(struct ax_arch *a, struct ax_json c) {
+    const double usual = a->softmax_scale;
+    bool behind;
+    AX_TRY(parse(a, c));
+    if (!ax_json_get(c, "attention_multiplier").v)
+        a->softmax_scale = usual;
+    a->logit_scale = 1 / a->logit_scale;
+    AX_TRY(ax_json_bool_or(ax_json_get(c, "use_post_norm"), true, &behind));
+    for (int64_t i = 0; i < a->n_layers && behind; i++) {
+        a->layers[i].mixer_norms.out = "model.layers.%d.post_norm1.weight";
+        a->layers[i].ffn_norms.out = "model.layers.%d.post_norm2.weight";
+    }
+    return AX_OK;
 }
 
 /* ---- hybrids ---- */
@@ -147,3 +163,8 @@ const struct ax_family ax_family_granitemoeshared = {.model_type = "granitemoesh
                                                      .lacks = "GGUF",
                                                      .architecture = "GraniteMoeSharedForCausalLM",
                                                      .parse = parse_shared};
+const struct ax_family ax_family_hyperclovax = {.model_type = "hyperclovax",
+                                                .models = "HyperCLOVA X SEED",
+                                                .lacks = "GGUF",
+                                                .architecture = "HyperCLOVAXForCausalLM",
+                                                .parse = parse_hyperclovax};

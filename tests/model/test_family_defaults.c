@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -61,9 +62,11 @@ static void parameters(void **state) {
          {290943, 4096, 11008, 3, 32, 32},
          4613804800,
          ", \"num_experts\": 4, \"moe_topk\": 2"},
+        {"hyperclovax", {32000, 4096, 11008, 3, 32, 32}, 869322752, ""},
         {"internlm3", {128512, 4096, 10240, 3, 32, 2}, 1537241088, ""},
         {"iquestcoder", {76800, 5120, 27648, 3, 40, 8}, 2249231360, ""},
         {"mellum", {98304, 2304, 7168, 3, 32, 4}, 1706230272, ""},
+        {"minicpm3", {73448, 2560, 6400, 3, 40, 40}, 376054272, ""},
         {"ministral", {32000, 4096, 14336, 3, 32, 8}, 916484096, ""},
         {"olmoe", {50304, 2048, 2048, 3, 16, 16}, 2672715776, ""},
         {"solar_open", {196608, 4096, 0, 3, 64, 8}, 7925690368, ""},
@@ -143,6 +146,7 @@ static void refused(void **state) {
         {"iquestcoder", ", \"use_sliding_window\": true", "use_sliding_window: true is not"},
         {"internlm3", ", \"qkv_bias\": true", "biases of attention or of MLPs alone"},
         {"internlm3", ", \"mlp_bias\": true", "biases of attention or of MLPs alone"},
+        {"minicpm3", ", \"scale_emb\": 0", "scale_emb: expected a positive number, got 0"},
         {"helium", ", \"mlp_bias\": true", "mlp_bias: true is not implemented"},
         {"hunyuan_v1_moe", ", \"num_experts\": 4, \"moe_topk\": [2, 2, 1, 2]",
          "moe_topk[2]: 1 after 2 is not implemented"},
@@ -153,6 +157,10 @@ static void refused(void **state) {
         {"glm4_moe_lite", ", \"scoring_func\": \"softmax\"", "scoring_func: \"softmax\""},
     };
     (void)state;
+    struct ax_arch none;
+    assert_int_equal(parse_sized(&none, "minicpm3", (const int[6]){48, 3, 24, 1, 4, 4}, ""),
+                     AX_ERR_DATA);
+    assert_non_null(strstr(ax_error_text(), "without v_head_dim, 3 elements do not give 4 heads"));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct ax_arch a;
         const enum ax_status st = parse_sized(&a, cases[i][0], small, cases[i][1]);
@@ -187,6 +195,19 @@ static void names(void **state) {
     a = parsed("afmoe", ", \"mup_enabled\": true, \"num_shared_experts\": 0");
     assert_true(a.embedding_scale == 4 && a.layers[0].ffn == &ax_ffn_swiglu);
     assert_ptr_equal(a.layers[1].ffn, &ax_ffn_moe);
+    ax_arch_free(&a);
+    a = parsed("hyperclovax", ", \"logits_scaling\": 0.5, \"attention_multiplier\": null");
+    assert_true(a.logit_scale == 0.5 && a.softmax_scale == 1 / sqrt(8));
+    assert_string_equal(a.layers[3].ffn_norms.out, "model.layers.%d.post_norm2.weight");
+    ax_arch_free(&a);
+    a = parsed("hyperclovax", ", \"use_post_norm\": false, \"attention_multiplier\": 0.25");
+    assert_true(a.logit_scale == 1 && a.softmax_scale == 0.25 && !a.layers[3].ffn_norms.out);
+    ax_arch_free(&a);
+    a = parsed("minicpm3", ", \"dim_model_base\": null, \"scale_depth\": 1, \"scale_emb\": 3");
+    assert_true(a.logit_scale == 1 && a.residual_scale == 0.5 && a.embedding_scale == 3);
+    ax_arch_free(&a);
+    a = parsed("minicpm3", ", \"scale_depth\": null, \"scale_emb\": null");
+    assert_true(a.logit_scale == 16 && a.residual_scale == 1 && a.embedding_scale == 1);
     ax_arch_free(&a);
     a = parsed("arcee", ", \"mlp_bias\": true, \"hidden_act\": \"relu2\"");
     assert_true(a.ungated && a.mlp_bias);

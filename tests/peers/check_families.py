@@ -66,11 +66,13 @@ KINDS = {  # class, config
     "granitemoeshared": ("GraniteMoeShared", dict(GRANITE, shared_intermediate_size=20)),
     "helium": ("Helium", dict(TWO, head_dim=8)),
     "hunyuan_v1_moe": ("HunYuanMoEV1", dict(TWO, head_dim=8, num_experts=6, moe_topk=[2, 2])),
+    "hyperclovax": ("HyperCLOVAX", dict(TWO, residual_multiplier=0.5, logits_scaling=0.7, embedding_multiplier=3.0, attention_bias=True)),
     "internlm3": ("InternLM3", dict(TWO, head_dim=8, attention_bias=True, mlp_bias=True)),
     "iquestcoder": ("IQuestCoder", dict(TWO, head_dim=8)),
     "mellum": ("Mellum", dict(MOE, head_dim=8, sliding_window=5, layer_types=[
         "sliding_attention", "full_attention", "sliding_attention", "full_attention"],
         mlp_layer_types=["dense", "sparse", "sparse", "sparse"])),
+    "minicpm3": ("MiniCPM3", dict(TWO, **LATENT, dim_model_base=8)),
     "ministral": ("Ministral", dict(SIZE, head_dim=8, sliding_window=5, layer_types=[
         "full_attention", "sliding_attention", "sliding_attention", "full_attention"])),
     "olmoe": ("Olmoe", dict(TWO, vocab_size=128, num_key_value_heads=2, num_experts=6, num_experts_per_tok=2)),
