@@ -160,3 +160,10 @@ enum ax_status ax_format_pair(const struct ax_format *f, struct ax_format_work *
         AX_TRY(ax_example_list_add(out, &f->eos, NULL, 1, true));
     return ax_example_list_end(out, origin);
 }
+
+bool ax_format_is_end(const struct ax_format *f, int32_t id) {
+    for (size_t i = 0; i < f->n_ends; i++)
+        if (f->ends[i] == id)
+            return true;
+    return false;
+}

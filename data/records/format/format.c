@@ -176,13 +176,6 @@ const char *ax_format_warnings(const struct ax_format *f) {
     return f->warnings.data;
 }
 
-bool ax_format_is_end(const struct ax_format *f, int32_t id) {
-    for (size_t i = 0; i < f->n_ends; i++)
-        if (f->ends[i] == id)
-            return true;
-    return false;
-}
-
 const struct ax_columns *ax_format_columns(const struct ax_format *f) {
     return f->o.columns;
 }
