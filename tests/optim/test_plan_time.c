@@ -367,6 +367,14 @@ static void the_parts_are_the_step(void **state) {
         const struct ax_mesh_sizes *m = &meshes[k];
         const struct ax_plan_time t = timed(&arch, *m, m->pp * m->dp_shard * m->tp, 4, false);
         assert_true(t.step > 0 && fabs(busy(&t) / t.step - 1) < 1e-6);
+        double ops = 0, work = 0;
+        for (int i = 0; i < AX_OP_COUNT; i++) {
+            assert_true((t.ops[i].seconds > 0) == (t.ops[i].calls > 0));
+            ops += t.ops[i].seconds;
+        }
+        for (int i = 0; i < AX_TIME_KINDS; i++)
+            work += t.work[i];
+        assert_true(fabs(ops / work - 1) < 1e-4);
         assert_true(t.tokens == 4.0 * 32 * m->dp_shard);
         assert_true((t.moved[AX_TIME_TP] > 0) == (m->tp > 1));
         assert_true((t.moved[AX_TIME_PP] > 0) == (m->pp > 1));

@@ -7,8 +7,10 @@
 #include <stdlib.h>
 
 #include <cmocka.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include "parallel/job/elastic.h"
@@ -47,6 +49,37 @@ static void lost_ranks_give_up_their_places(void **state) {
         assert_memory_equal(e.places, cases[i].left, (size_t)e.n_places * sizeof *e.places);
         ax_elastic_close(&e);
     }
+}
+
+/* A folder of this user's. */
+static void make_folder(char *path) {
+    strcpy(path, "/dev/shm/axtrain-elastic-XXXXXX");
+    assert_non_null(mkdtemp(path));
+}
+
+/* What a launcher that was killed left goes when another starts; what another uses stays. */
+static void folders_that_are_left_go(void **state) {
+    (void)state;
+    char left[64], used[64], file[80];
+    struct ax_elastic e = {.lock = -1};
+    make_folder(used);
+    const int lock = open(used, O_RDONLY | O_DIRECTORY);
+    assert_int_equal(flock(lock, LOCK_EX | LOCK_NB), 0);
+    make_folder(left);
+    snprintf(file, sizeof file, "%s/state", left);
+    const int fd = creat(file, 0600);
+    assert_true(fd >= 0);
+    close(fd);
+    assert_int_equal(ax_elastic_open(&e, 1, 0, true), AX_OK);
+    assert_int_equal(access(left, F_OK), -1);
+    assert_int_equal(access(used, F_OK), 0);
+    assert_non_null(e.dir);
+    assert_int_equal(access(e.dir, W_OK), 0);
+    snprintf(file, sizeof file, "%s", e.dir);
+    ax_elastic_close(&e);
+    assert_int_equal(access(file, F_OK), -1);
+    assert_int_equal(rmdir(used), 0);
+    close(lock);
 }
 
 static void the_largest_job_that_fits(void **state) {
@@ -101,6 +134,7 @@ static void notes_reach_the_launcher(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lost_ranks_give_up_their_places),
+        cmocka_unit_test(folders_that_are_left_go),
         cmocka_unit_test(the_largest_job_that_fits),
         cmocka_unit_test(notes_reach_the_launcher),
     };

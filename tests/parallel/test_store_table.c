@@ -9,11 +9,13 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+#include <fcntl.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "parallel/job/net.h"
+#include "parallel/job/store.h"
 #include "parallel/job/store_server.h"
 
 static enum ax_status take(struct ax_store_table *t, int rank, const char *host) {
@@ -85,6 +87,22 @@ static void who_is_awaited_is_told_once(void **state) {
     assert_int_equal(take(&core.table, 0, "a"), AX_OK);
     assert_string_equal(said_by_tick(&core, 11), "");
     ax_store_core_free(&core);
+}
+
+/* Someone listens and says nothing: the connection is given up, and standard input is none of it. */
+static void nobody_answers(void **state) {
+    (void)state;
+    struct ax_store_client *client;
+    struct ax_store_options o = {
+        .host = "127.0.0.1", .ports = 1, .world = 1, .key = "of this job", .timeout = 0.05};
+    int fd;
+    const int input = fcntl(STDIN_FILENO, F_GETFD);
+    assert_int_equal(ax_net_listen(o.host, 0, 1, &fd, &o.port), AX_OK);
+    assert_int_equal(ax_store_open(&client, &o), AX_ERR_PEER);
+    assert_non_null(
+        strstr(ax_error_text(), "rank 0 found no store of its job at 127.0.0.1, port "));
+    close(fd);
+    assert_int_equal(fcntl(STDIN_FILENO, F_GETFD), input);
 }
 
 static void hosts_are_counted(void **state) {
@@ -391,6 +409,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(missing_ranks_are_ranges),
         cmocka_unit_test(who_is_awaited_is_told_once),
+        cmocka_unit_test(nobody_answers),
         cmocka_unit_test(hosts_are_counted),
         cmocka_unit_test(a_complete_table_does_not_expire),
         cmocka_unit_test(contradictions_are_worded),

@@ -421,7 +421,6 @@ static enum ax_status next_passing(struct ax_jvm *vm, struct ax_jloop *l, struct
                                 : l->items.items[i];
         if (l->node->loop.test == NULL)
             return AX_OK;
-        AX_TRY(ax_jvm_charge(vm, 1));
         AX_TRY(assign(vm, &inner, l->node->loop.target, *out));
         AX_TRY(eval(vm, &inner, l->node->loop.test, &passes));
         if (ax_jval_truth(passes))
