@@ -45,6 +45,34 @@ static void prompts_are_numbered(void **state) {
     ax_free(out);
 }
 
+/* Between turns of a model with tools: its call, which is trained on, and what the tool returns, which is not. */
+static void turns_are_made_up(void **state) {
+    (void)state;
+    char config[128], rows[128], model[256];
+    snprintf(model, sizeof model, "base_model=%s", golden_path("runs/models/tools_qwen3"));
+    snprintf(rows, sizeof rows, "%s",
+             put_text("p.jsonl",
+                      "{\"prompt\": [{\"role\": \"user\", \"content\": \"1 + 2?\"}]}\n"));
+    snprintf(config, sizeof config, "%s",
+             put_config("tools.yaml", rows,
+                        "rl: grpo\ntrl:\n  num_generations: 2\n  max_completion_length: 4\n"
+                        "  reward_funcs: ['format:x']\n  tools: [python]\n"));
+    json_t *v =
+        preview_json(4, (const char *const[]){config, model, "sequence_len=2048", "--json"});
+    const json_t *turns = json_object_get(v, "turns"), *labels = json_object_get(turns, "labels"),
+                 *ids = json_object_get(turns, "ids");
+    const size_t n = json_array_size(ids);
+    size_t trained = 0;
+    assert_int_equal(json_array_size(labels), n);
+    for (size_t i = 0; i < n; i++) {
+        const int64_t label = json_integer_value(json_array_get(labels, i));
+        trained += label >= 0 && trained == i;
+        assert_true(label == (i < trained ? json_integer_value(json_array_get(ids, i)) : -100));
+    }
+    assert_true(trained > 10 && trained < n - 10);
+    json_decref(v);
+}
+
 static void text_form(void **state) {
     (void)state;
     char config[128];
@@ -735,6 +763,7 @@ int main(void) {
         cmocka_unit_test(packing_strategies),
         cmocka_unit_test(text_form),
         cmocka_unit_test(prompts_are_numbered),
+        cmocka_unit_test(turns_are_made_up),
         cmocka_unit_test(json_form),
         cmocka_unit_test(left_out),
         cmocka_unit_test(warnings),

@@ -60,6 +60,32 @@ static void only_some_matrices_fit(void **state) {
     assert_false(ax_panels_fit(&line));
 }
 
+/* Like a backend whose products read rows alone. */
+static bool reads_rows(const struct ax_queue *q, enum ax_op op, const void *args) {
+    (void)q;
+    assert_true(op == AX_OP_gemm || op == AX_OP_packed_gemm);
+    return op == AX_OP_gemm ? !((const struct ax_gemm *)args)->b.panels
+                            : !((const struct ax_packed_gemm *)args)->codes.panels;
+}
+
+static void only_some_backends_want_them(void **state) {
+    (void)state;
+    const struct ax_ops other = {.supports = reads_rows};
+    const struct ax_tensor t = ax_tensor_2d(AX_BF16, NULL, 64, 32);
+    const struct ax_code_panels codes = {.codes = ax_tensor_2d(AX_U8, NULL, 64, 64),
+                                         .scale = ax_tensor_2d(AX_F32, NULL, 64, 2),
+                                         .rows = 64,
+                                         .cols = 64,
+                                         .block = 32,
+                                         .kind = AX_QUANT_INT8};
+    const struct ax_ops *const backends[] = {&ax_ops_ref, ax_ops_cpu(), &other};
+    for (int i = 0; i < 3; i++) {
+        const struct ax_queue q = {.model = backends[i]};
+        assert_int_equal(ax_panels_wanted(&q, &t), i < 2);
+        assert_int_equal(ax_code_panels_wanted(&q, &codes), i < 2);
+    }
+}
+
 static struct ax_tensor run(enum ax_cpu_isa isa, const struct ax_gemm *g, int threads) {
     const struct ax_ops *ops = ax_cpu_ops(isa);
     const struct isa named = {.name = ax_cpu_isa_name(isa)};
@@ -222,6 +248,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(elements_are_where_the_header_says),
         cmocka_unit_test(only_some_matrices_fit),
+        cmocka_unit_test(only_some_backends_want_them),
         cmocka_unit_test(products_have_the_bits_of_rows),
         cmocka_unit_test(embeddings_have_the_bits_of_rows),
         cmocka_unit_test(the_reference_reads_them),
