@@ -50,9 +50,9 @@ static void turns_are_made_up(void **state) {
     (void)state;
     char config[128], rows[128], model[256];
     snprintf(model, sizeof model, "base_model=%s", golden_path("runs/models/tools_qwen3"));
-    snprintf(rows, sizeof rows, "%s",
-             put_text("p.jsonl",
-                      "{\"prompt\": [{\"role\": \"user\", \"content\": \"1 + 2?\"}]}\n"));
+    snprintf(
+        rows, sizeof rows, "%s",
+        put_text("p.jsonl", "{\"prompt\": [{\"role\": \"user\", \"content\": \"1 + 2?\"}]}\n"));
     snprintf(config, sizeof config, "%s",
              put_config("tools.yaml", rows,
                         "rl: grpo\ntrl:\n  num_generations: 2\n  max_completion_length: 4\n"

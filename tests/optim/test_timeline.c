@@ -1,5 +1,5 @@
 /* profiler_steps: the timeline of some steps, of all ranks, is valid trace-event JSON that says what ran when; and
- * looking changes nothing. */
+ * looking changes nothing. Of ranks that wait in vain the flight records are beside it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,6 +18,7 @@
 #include "optim/metrics/trace.h"
 #include "parallel/fabric/comm.h"
 #include "parallel/fabric/comm_local.h"
+#include "parallel/fabric/flight.h"
 #include "tests/optim/train_runs.h"
 
 enum { RANKS = 2, STEPS = 4 };
@@ -25,6 +26,7 @@ enum { RANKS = 2, STEPS = 4 };
 struct job {
     char out[64];
     int64_t steps, first;
+    bool leaves; /* rank 1 is done two steps early */
     double loss;
 };
 
@@ -38,7 +40,7 @@ static enum ax_status train_rank(struct ax_fabric *fabric, void *ctx) {
     c.o.save.output_dir = out;
     c.o.runtime = (struct ax_runtime_options){
         .backend = "cpu", .threads = 1, .sizes = {.tp = fabric->world}, .fabric = fabric};
-    c.o.max_steps = STEPS;
+    c.o.max_steps = j->leaves && fabric->rank == 1 ? STEPS - 2 : STEPS;
     c.o.step.model.tp_overlap = true;
     c.o.eval.when = (struct ax_cadence){AX_NEVER, 0};
     c.o.profile_steps = j->steps;
@@ -170,6 +172,29 @@ static void one_rank_and_few_steps(void **state) {
     assert_null(trace);
 }
 
+/* Ranks that disagree leave in the run's folder what each did last. */
+static void flights_of_a_job_that_fails(void **state) {
+    (void)state;
+    static const struct ax_local_options impatient = {.timeout = 1};
+    struct job j = {.leaves = true};
+    snprintf(j.out, sizeof j.out, "/tmp/axtrain-timeline-XXXXXX");
+    assert_non_null(mkdtemp(j.out));
+    assert_int_not_equal(ax_local_run(RANKS, &impatient, train_rank, &j), AX_OK);
+    ax_flight_to(NULL);
+    for (int r = 0; r < RANKS; r++) {
+        char path[96], *text, want[32];
+        size_t n;
+        snprintf(path, sizeof path, "%s/out/flight/rank-%d.tsv", j.out, r);
+        if (ax_read_file(path, 1 << 20, &text, &n) != AX_OK)
+            fail_msg("%s", ax_error_text());
+        snprintf(want, sizeof want, "flight\t1\t%d\t%d\t", r, RANKS);
+        assert_memory_equal(text, want, strlen(want));
+        assert_non_null(strstr(text, "\ntp\t"));
+        ax_free(text);
+    }
+    assert_int_equal(ax_remove_tree(j.out), AX_OK);
+}
+
 /* A transfer lasts from its start to the end of the wait for it, of the same lane and ticket; one that nobody has
  * waited for is left out. */
 static void spans_become_events(void **state) {
@@ -215,6 +240,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(every_rank_is_in_the_timeline, quiet),
         cmocka_unit_test_setup(one_rank_and_few_steps, quiet),
+        cmocka_unit_test_setup(flights_of_a_job_that_fails, quiet),
         cmocka_unit_test(spans_become_events),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
