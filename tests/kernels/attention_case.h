@@ -25,6 +25,7 @@ struct spec {
     int q_heads, kv_heads, head_dim;
     int value_dim; /* 0: as head_dim */
     int64_t window;
+    int64_t ahead; /* > 0: of the queries, the first sees the last key so far back */
     bool not_causal;
     int64_t block_size; /* > 0: paged keys and values */
     double scale;       /* 0 = 1/√hd */
@@ -119,6 +120,7 @@ static inline void case_open(struct attention_case *c, const struct spec *s, enu
         .max_q = max_q,
         .max_k = max_k,
         .window = s->window,
+        .ahead = s->ahead,
         .scale = s->scale > 0 ? s->scale : 1 / sqrt((double)hd),
         .causal = !s->not_causal,
     };
@@ -168,7 +170,7 @@ static inline void run_backward(const struct ax_ops *ops, const struct attention
 }
 
 static inline bool sees(const struct spec *s, int doc, int64_t i, int64_t j) {
-    int64_t diagonal = i + s->n_k[doc] - s->n_q[doc];
+    int64_t diagonal = i + s->n_k[doc] + (s->ahead > 0 ? s->ahead - 1 : -s->n_q[doc]);
     return (s->not_causal || j <= diagonal) && (s->window == 0 || j > diagonal - s->window);
 }
 

@@ -81,6 +81,23 @@ static void backward_follows_the_formula(void **state) {
     }
 }
 
+/* Of keys that are all before the queries, most of these see none: the first by far more than a block of keys. */
+static void keys_out_of_sight_have_no_gradient(void **state) {
+    (void)state;
+    static const struct spec far = {"far keys",   2,          {300, 9}, {20, 40}, HEADS(2, 1, 16),
+                                    .window = 30, .ahead = 15};
+    for (int i = 0; i < 2; i++) {
+        struct expected e;
+        case_open(&e.c, &far, DTYPES[i]);
+        naive_open(&e.n, &e.c);
+        naive_run(&e.n, &e.c, true);
+        store_forward(&e.c, &e.n);
+        for_each_isa(check_backward, &e);
+        naive_close(&e.n);
+        case_close(&e.c);
+    }
+}
+
 static double loss(struct naive *n, const struct attention_case *c) {
     naive_run(n, c, false);
     return inner(n->out, n->dout,
@@ -233,6 +250,7 @@ static void hardware_tiles_have_the_bits_of_emulated_ones(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         LONG_TEST(cmocka_unit_test(backward_follows_the_formula)),
+        cmocka_unit_test(keys_out_of_sight_have_no_gradient),
         cmocka_unit_test(gradients_are_finite_differences),
         LONG_TEST(cmocka_unit_test(bits_depend_on_the_document_alone)),
         LONG_TEST(cmocka_unit_test(hardware_tiles_have_the_bits_of_emulated_ones)),

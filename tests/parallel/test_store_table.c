@@ -89,7 +89,7 @@ static void who_is_awaited_is_told_once(void **state) {
     ax_store_core_free(&core);
 }
 
-/* Someone listens and says nothing: the connection is given up, and standard input is none of it. */
+/* A socket that takes connections and never answers: the error names it, and standard input stays open. */
 static void nobody_answers(void **state) {
     (void)state;
     struct ax_store_client *client;
