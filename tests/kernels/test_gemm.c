@@ -6,6 +6,9 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include "isa.h"
 #include "kernels/cpu/isa.h"
 #include "tests/skip.h"
@@ -311,6 +314,50 @@ static void test_layout_does_not_matter(void **state) {
     }
 }
 
+/* A copy whose last element is the last one before memory that must not be read. */
+static struct ax_tensor at_the_end(const struct ax_tensor *t, char *memory, size_t bytes) {
+    struct ax_tensor to = *t;
+    const size_t n = ax_tensor_bytes(t);
+    assert_true(n <= bytes);
+    to.data = memory + bytes - n;
+    memcpy(to.data, t->data, n);
+    return to;
+}
+
+/* Of operands nothing is read but their elements, also by few rows that fill no tile. */
+static void test_operands_end_where_they_end(void **state) {
+    (void)state;
+    needs_avx2();
+    static const struct shape shapes[] = {{1, 17, 33}, {20, 24, 70}, {33, 50, 64}, {70, 40, 31}};
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), room = 4 * page;
+    char *memory[2];
+    for (int i = 0; i < 2; i++) {
+        memory[i] =
+            mmap(NULL, room + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        assert_true(memory[i] != MAP_FAILED);
+        assert_int_equal(mprotect(memory[i] + room, page, PROT_NONE), 0);
+    }
+    for (int i = 0; i < 4 * 3 * 4; i++) {
+        const struct variant v = {.real = DTYPES[i % 3][0],
+                                  .out = DTYPES[i % 3][1],
+                                  .trans_a = (i / 12 & 1) != 0,
+                                  .trans_b = (i / 12 & 2) == 0,
+                                  .alpha = 1};
+        struct ax_gemm g = make(shapes[i / 3 % 4], &v), h = g;
+        h.a = at_the_end(&g.a, memory[0], room);
+        h.b = at_the_end(&g.b, memory[1], room);
+        for (int n = 0; n < n_gemms; n++) {
+            h.c = grid(v.out, shapes[i / 3 % 4].m, shapes[i / 3 % 4].n, 0);
+            run(&GEMMS[n], &g, 1);
+            run(&GEMMS[n], &h, 1);
+            assert_same_bits(&g.c, &h.c);
+        }
+        release();
+    }
+    for (int i = 0; i < 2; i++)
+        munmap(memory[i], room + page);
+}
+
 /* An infinity or NaN in one row of op(a) or column of op(b) reaches that row or column only, also
  * where panels are filled up with zeros. */
 static void test_infinities_stay_in_place(void **state) {
@@ -473,6 +520,7 @@ int main(void) {
         cmocka_unit_test(test_empty),
         LONG_TEST(cmocka_unit_test(test_parts_have_the_bits_of_the_whole)),
         cmocka_unit_test(test_layout_does_not_matter),
+        cmocka_unit_test(test_operands_end_where_they_end),
         cmocka_unit_test(test_infinities_stay_in_place),
         cmocka_unit_test(test_supports),
         cmocka_unit_test(test_workspace),
