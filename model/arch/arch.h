@@ -32,6 +32,7 @@ struct ax_family {
     const char *layer_list;
     bool has_dropout; /* published configs do; `parse` reads attention_dropout, too */
     bool predicts;    /* its layer for multi-token prediction can train (ax_arch_predict) */
+    double balance;   /* router_aux_loss_coef if the config does not say; 0: 0.001 */
 };
 const struct ax_family *ax_family_find(const char *model_type); /* NULL: unknown */
 const struct ax_family *ax_family_at(size_t i);                 /* NULL: there are no more */

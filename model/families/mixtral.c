@@ -7,9 +7,10 @@
 /* The balancing loss is trained only if the config sets output_router_logits. */
 static enum ax_status balance(struct ax_arch *a, struct ax_json c) {
     bool on;
+    const double usual = a->family->balance > 0 ? a->family->balance : 0.001;
     const struct ax_json coef = ax_json_get(c, "router_aux_loss_coef");
     AX_TRY(ax_json_bool_or(ax_json_get(c, "output_router_logits"), false, &on));
-    AX_TRY(ax_json_f64_or(coef, 0.001, &a->moe.balance_coef));
+    AX_TRY(ax_json_f64_or(coef, usual, &a->moe.balance_coef));
     if (a->moe.balance_coef < 0)
         return ax_json_error(coef, "expected 0 or more, got %g", a->moe.balance_coef);
     if (!on)

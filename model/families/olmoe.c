@@ -49,10 +49,12 @@ static enum ax_status parse_flex(struct ax_arch *a, struct ax_json c) {
 const struct ax_family ax_family_olmoe = {.model_type = "olmoe",
                                           .models = "OLMoE",
                                           .architecture = "OlmoeForCausalLM",
+                                          .balance = 0.01,
                                           .parse = parse_olmoe};
 const struct ax_family ax_family_flex_olmo = {.model_type = "flex_olmo",
                                               .models = "FlexOlmo",
                                               .lacks = "GGUF",
                                               .architecture = "FlexOlmoForCausalLM",
                                               .rope.theta = 5e5,
+                                              .balance = 0.01,
                                               .parse = parse_flex};

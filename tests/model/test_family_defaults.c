@@ -214,6 +214,24 @@ static void names(void **state) {
     ax_arch_free(&a);
 }
 
+/* The balancing loss's coefficient where a config asks for the loss and has none. */
+static void balance(void **state) {
+    static const struct {
+        const char *type;
+        double coef;
+    } cases[] = {
+        {"flex_olmo", 0.01}, {"granitemoe", 0.001}, {"granitemoeshared", 0.001},
+        {"mellum", 0.001},   {"olmoe", 0.01},       {"qwen3_moe", 0.001},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ax_arch a = parsed(cases[i].type, ", \"output_router_logits\": true");
+        if (fabs(a.moe.balance_coef - cases[i].coef) > 1e-12)
+            fail_msg("%s: %g", cases[i].type, a.moe.balance_coef);
+        ax_arch_free(&a);
+    }
+}
+
 /* GLM-4.1V's text model inside it: biases that its config does not ask for, and rope on whole heads unless it says so. */
 static void glm4v(void **state) {
     (void)state;
@@ -233,7 +251,7 @@ static void glm4v(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parameters), cmocka_unit_test(windows), cmocka_unit_test(refused),
-        cmocka_unit_test(names),      cmocka_unit_test(glm4v),
+        cmocka_unit_test(names),      cmocka_unit_test(glm4v),      cmocka_unit_test(balance),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
