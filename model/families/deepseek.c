@@ -146,8 +146,8 @@ enum ax_status ax_deepseek_moe_parse(struct ax_arch *a, struct ax_json c,
     int64_t n, n_active, n_shared;
     AX_TRY(ax_json_i64_or(experts, 1, 4096, usual->n_experts, &n));
     AX_TRY(ax_json_i64_or(active, 1, 4096, usual->n_active, &n_active));
+    AX_TRY(ax_field_only_bool(c, "output_router_logits", false)); /* no balancing loss */
     AX_TRY(ax_moe_parse(a, c, n, n_active));
-    m->balance_coef = 0; /* transformers has no such loss for these families */
     AX_TRY(ax_json_i64_or(ax_json_get(c, "moe_intermediate_size"), 1, MAX_DIM, usual->width,
                           &m->width));
     AX_TRY(ax_json_i64_or(shared, 0, 1024, shared_usual, &n_shared));

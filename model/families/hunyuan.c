@@ -69,6 +69,7 @@ static enum ax_status same_in_all(const struct ax_arch *a, struct ax_json c, con
 static enum ax_status parse_moe(struct ax_arch *a, struct ax_json c) {
     struct ax_moe_config *m = &a->moe;
     AX_TRY(parse(a, c));
+    AX_TRY(ax_field_only_bool(c, "output_router_logits", false)); /* no balancing loss */
     AX_TRY(same_in_all(a, c, "num_experts", &m->n_experts));
     AX_TRY(same_in_all(a, c, "moe_topk", &m->n_active));
     if (m->n_active > m->n_experts)

@@ -155,6 +155,8 @@ static void refused(void **state) {
         {"hunyuan_v1_moe", ", \"num_experts\": 4, \"moe_topk\": 5",
          "moe_topk: cannot route a token to 5 of 4 experts"},
         {"glm4_moe_lite", ", \"scoring_func\": \"softmax\"", "scoring_func: \"softmax\""},
+        {"exaone_moe", ", \"output_router_logits\": true", "output_router_logits: true is not"},
+        {"hunyuan_v1_moe", ", \"output_router_logits\": true", "output_router_logits: true is not"},
     };
     (void)state;
     struct ax_arch none;
@@ -246,12 +248,19 @@ static void glm4v(void **state) {
     assert_int_equal(a.rope.dim, 8);
     assert_true(a.norm_eps == 1e-5);
     ax_arch_free(&a);
+    assert_int_not_equal(
+        parse(&a, "{\"model_type\": \"glm4v_moe\", \"vision_config\": {}, \"text_config\": "
+                  "{\"vocab_size\": 48, \"hidden_size\": 16, \"intermediate_size\": 24, "
+                  "\"num_hidden_layers\": 2, \"num_attention_heads\": 2, "
+                  "\"output_router_logits\": true}}"),
+        AX_OK);
+    assert_non_null(strstr(ax_error_text(), "output_router_logits: true is not implemented"));
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parameters), cmocka_unit_test(windows), cmocka_unit_test(refused),
-        cmocka_unit_test(names),      cmocka_unit_test(glm4v),      cmocka_unit_test(balance),
+        cmocka_unit_test(names),      cmocka_unit_test(glm4v),   cmocka_unit_test(balance),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
