@@ -120,7 +120,7 @@ def prompts(r, chats):
     return [{"prompt": row["prompt"], "kind": r.randint(0, 3)} for row in rows]
 
 
-def by_axtrain(axtrain, keys, folder, resumed):
+def by_axtrain(command, keys, folder, resumed):
     """A run, or one that goes on from a checkpoint of another, of whose answers asked.jsonl then is."""
     def lines(name):
         with open(os.path.join(folder, name), encoding="utf-8") as f:
@@ -129,7 +129,7 @@ def by_axtrain(axtrain, keys, folder, resumed):
     def run(name, **more):
         with open(os.path.join(folder, name + ".yaml"), "w", encoding="utf-8") as f:
             json.dump({**keys, "output_dir": name, **more}, f, indent=1)
-        p = subprocess.run([axtrain, "grpo", name + ".yaml"], capture_output=True, text=True, timeout=300, cwd=folder,
+        p = subprocess.run([*command, "train", name + ".yaml"], capture_output=True, text=True, timeout=300, cwd=folder,
                            env={**os.environ, "AXTRAIN_PYTHON": sys.executable})
         return p, [] if p.returncode else lines(name + "/metrics.jsonl")
 
@@ -273,7 +273,7 @@ def compare(ours, theirs, ratios, balance, module="my_rewards."):
     return bad
 
 
-def make_models(axtrain, goldens, work, families):
+def make_models(axtrain, goldens, work, families, sharp=4, ends=8):
     """Models of random weights, which end answers more often than by chance; the token that pads."""
     peers.make_models(axtrain, goldens, work, families)
     for family in families:
@@ -286,8 +286,8 @@ def make_models(axtrain, goldens, work, families):
             json.dump(config, f)
         weights = load_file(os.path.join(folder, "model.safetensors"))
         head = weights.get("lm_head.weight", weights["model.embed_tokens.weight"])
-        head *= 4
-        head[tokenizer.eos_token_id] *= 8
+        head *= sharp
+        head[tokenizer.eos_token_id] *= ends
         save_file(weights, os.path.join(folder, "model.safetensors"), {"format": "pt"})
     return tokenizer.pad_token_id
 
@@ -336,7 +336,7 @@ def main():
             keys["trl"]["generation_batch_size"] = keys["trl"].pop("steps_per_generation") * micro
         what = f"{folder}: {family}{' lora' if adapter else ''} {optimizer} {args} {both} {functions} {micro}{f' lag {lag}' if lag else ''}{' in turns' if plays else ''}"
         resumed = r.choice((1, 2)) if r.random() < 0.25 else 0
-        done, ours = by_axtrain(a.axtrain, keys, folder, resumed)
+        done, ours = by_axtrain([a.axtrain], keys, folder, resumed)
         if "no reward of" in done.stderr:
             empty += 1
             continue
