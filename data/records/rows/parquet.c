@@ -324,6 +324,7 @@ static enum ax_status check_column(const struct schema *s, const struct column *
 /* Adds "MEMBERS DIGITS NAME"; groups come before their members. */
 static enum ax_status add_column(struct schema *s, const char *text, size_t len) {
     char *at;
+    AX_ASSERT(text); /* concat gives no NULL */
     const uint64_t n_members = strtoull(text, &at, 10), digits = strtoull(at, &at, 10);
     AX_TRY(ax_regrow(&s->columns, s->n, s->n + 1, sizeof *s->columns));
     struct column *c = &s->columns[s->n];
