@@ -16,7 +16,6 @@
 #define SINGLE    "model.safetensors"
 #define INDEX     "model.safetensors.index.json"
 #define MAX_INDEX (100u << 20)
-#define EMBEDDING "model.embed_tokens.weight"
 #define HEAD      "lm_head.weight"
 #define GROUP     32 /* elements of a block in MXFP4 */
 
@@ -314,7 +313,7 @@ static const struct ax_wrapping *find_names(const struct ax_hf *hf) {
     for (size_t i = 0; i < N_WRAPPINGS; i++)
         for (int k = 0; k < ax_hf_count(hf); k++) {
             const char *name = ax_hf_at(hf, k)->name, *own = text_name(&wrappings[i], name);
-            if (own && strcmp(own, EMBEDDING) == 0)
+            if (own && strcmp(own, AX_HF_EMBEDDING) == 0)
                 return &wrappings[i];
         }
     return NULL;
@@ -326,7 +325,8 @@ static enum ax_status fill_wrapped(struct ax_hf_wrapped *w, const struct ax_hf *
     if (!w->names)
         return ax_error(AX_ERR_DATA,
                         "%s: config.json is of a model that contains a text model, but the "
-                        "weights have no tensor that ends in " EMBEDDING " where one would be",
+                        "weights have no tensor that ends in " AX_HF_EMBEDDING
+                        " where one would be",
                         hf->dir);
     AX_TRY(ax_alloc(&w->text, n, sizeof *w->text));
     AX_TRY(ax_alloc(&w->others, n, sizeof *w->others));
@@ -434,18 +434,6 @@ static enum ax_status open_experts(struct ax_hf *hf, bool of_forms) {
     return st;
 }
 
-static enum ax_status open_renamed(struct ax_hf *hf) {
-    const struct ax_st_entry **entries;
-    AX_TRY(list(hf, &entries));
-    const enum ax_status st = ax_hf_renamed_open(&hf->published, ax_hf_count(hf), entries);
-    ax_free(entries);
-    if (hf->published.n > 0) {
-        hf->n_entries = hf->published.n;
-        hf->entries = hf->published.entries;
-    }
-    return st;
-}
-
 /* Bits that nothing says the scale of are no weights. */
 static enum ax_status refuse_bits(const struct ax_hf *hf) {
     for (int i = 0; i < ax_hf_count(hf); i++)
@@ -484,7 +472,6 @@ static enum ax_status open_stored(struct ax_hf *hf) {
     if (ax_config_is_wrapper(doc.root))
         AX_TRY_GOTO(open_wrapped(hf), st, done);
     AX_TRY_GOTO(q.v ? refuse_quantized_parts(hf) : AX_OK, st, done);
-    AX_TRY_GOTO(open_renamed(hf), st, done);
     AX_TRY_GOTO(open_experts(hf, false), st, done);
     AX_TRY_GOTO(open_mxfp4(hf), st, done);
     if (hf->mxfp4 || !ax_path_is_dir(hf->dir))
@@ -527,22 +514,18 @@ const struct ax_st_entry *ax_hf_find_embedding(const struct ax_hf *hf) {
     return found;
 }
 
-static enum ax_status name_embedding(struct ax_hf *hf) {
-    static char name[] = EMBEDDING;
-    const struct ax_st_entry *head = ax_hf_find(hf, HEAD);
-    const int n = ax_hf_count(hf);
-    if (!head || ax_hf_find_embedding(hf))
-        return AX_OK;
-    AX_TRY(ax_alloc(&hf->renamed, (size_t)n, sizeof *hf->renamed));
-    for (int i = 0; i < n; i++) {
-        hf->renamed[i] = *ax_hf_at(hf, i);
-        if (ax_hf_at(hf, i) == head)
-            hf->renamed[i].name = name;
+static enum ax_status open_renamed(struct ax_hf *hf) {
+    const bool lacks = ax_hf_find(hf, HEAD) && !ax_hf_find_embedding(hf);
+    const struct ax_st_entry **entries;
+    AX_TRY(list(hf, &entries));
+    const enum ax_status st =
+        ax_hf_renamed_open(&hf->renamed, ax_hf_count(hf), entries, lacks ? HEAD : NULL);
+    ax_free(entries);
+    if (hf->renamed.n > 0) {
+        hf->n_entries = hf->renamed.n;
+        hf->entries = hf->renamed.entries;
     }
-    ax_st_sort(hf->renamed, n);
-    hf->entries = hf->renamed;
-    hf->n_entries = n;
-    return AX_OK;
+    return st;
 }
 
 enum ax_status ax_hf_unties(const struct ax_hf *hf, bool *yes) {
@@ -579,7 +562,7 @@ enum ax_status ax_hf_open(struct ax_hf *hf, const char *dir) {
     else
         AX_TRY_GOTO(open_single(hf, dir), st, fail);
     AX_TRY_GOTO(open_stored(hf), st, fail);
-    AX_TRY_GOTO(name_embedding(hf), st, fail);
+    AX_TRY_GOTO(open_renamed(hf), st, fail);
     return AX_OK;
 fail:
     ax_hf_close(hf);
@@ -592,13 +575,12 @@ void ax_hf_close(struct ax_hf *hf) {
     close_gguf(hf->gguf);
     close_mxfp4(hf->mxfp4);
     ax_hf_experts_close(&hf->experts);
-    ax_hf_renamed_close(&hf->published);
     close_wrapped(hf->wrapped);
     ax_hf_joined_close(&hf->joined);
     if (hf->compressed)
         ax_compressed_close(hf->compressed);
     ax_free(hf->compressed);
-    ax_free(hf->renamed);
+    ax_hf_renamed_close(&hf->renamed);
     ax_free(hf->files);
     ax_free(hf->dir);
     *hf = (struct ax_hf){0};

@@ -75,9 +75,8 @@ struct ax_hf {
     /* replace the files' entries; NULL: the files' entries count. They belong to one of the members
      * below */
     const struct ax_st_entry *entries;
-    struct ax_st_entry *renamed;
+    struct ax_hf_renamed renamed;
     struct ax_hf_gguf *gguf;
-    struct ax_hf_renamed published;
     struct ax_hf_experts experts;
     struct ax_hf_mxfp4 *mxfp4;
     struct ax_compressed *compressed;

@@ -33,11 +33,18 @@ static enum ax_status has(const struct ax_hf_renamed *x, const char *name, const
     return AX_OK;
 }
 
+static bool is_head(const char *name, const char *head) {
+    return head && strcmp(name, head) == 0;
+}
+
 /* *out = its published name, to be freed, if that is another; else NULL. */
-static enum ax_status published(const struct ax_hf_renamed *x, const char *name, char **out) {
+static enum ax_status published(const struct ax_hf_renamed *x, const char *name, const char *head,
+                                char **out) {
     const struct name *row = row_of(name);
     bool here = true;
     *out = NULL;
+    if (is_head(name, head))
+        return ax_strdup(out, AX_HF_EMBEDDING);
     if (row)
         AX_TRY(has(x, name, row->published, &here));
     return here ? AX_OK
@@ -46,8 +53,8 @@ static enum ax_status published(const struct ax_hf_renamed *x, const char *name,
 }
 
 enum ax_status ax_hf_renamed_open(struct ax_hf_renamed *x, int n,
-                                  const struct ax_st_entry *const *given) {
-    bool any = false;
+                                  const struct ax_st_entry *const *given, const char *head) {
+    bool any = head != NULL;
     *x = (struct ax_hf_renamed){0};
     for (int i = 0; i < n && !any; i++)
         any = row_of(given[i]->name) != NULL;
@@ -60,7 +67,7 @@ enum ax_status ax_hf_renamed_open(struct ax_hf_renamed *x, int n,
         x->entries[i] = *given[i];
     ax_st_sort(x->entries, n);
     for (int i = 0; i < n; i++)
-        AX_TRY(published(x, x->entries[i].name, &x->names[i]));
+        AX_TRY(published(x, x->entries[i].name, head, &x->names[i]));
     for (int i = 0; i < n; i++)
         if (x->names[i])
             x->entries[i].name = x->names[i];
