@@ -111,6 +111,14 @@ enum ax_status ax_field_only(struct ax_json config, const char *key,
                              const char *usual); /* fields.c */
 enum ax_status ax_field_only_bool(struct ax_json config, const char *key,
                                   bool usual); /* fields.c */
+/* The same of limits of q, k and v (clip_qkv), of which only null is here. */
+enum ax_status ax_refuse_clip(struct ax_json config); /* fields.c */
+
+/* Reads attention_bias, which is of q, k, v and the output; false if the config does not say. */
+enum ax_status ax_attention_bias_parse(struct ax_arch *arch, struct ax_json config); /* fields.c */
+/* *window: sliding_window, at least `least`, or `usual` if it is absent; 0 for none, which it is for null. */
+enum ax_status ax_window_parse(struct ax_json config, int64_t least, int64_t usual,
+                               int64_t *window); /* fields.c */
 
 /* AX_ERR_DATA unless a list, or a text with a letter for each, has the n entries of all layers. */
 enum ax_status ax_check_per_layer(const struct ax_arch *a, struct ax_json list,
@@ -131,6 +139,9 @@ enum ax_status ax_delta_parse(struct ax_arch *a, struct ax_json config,
  * such list. */
 enum ax_status ax_layer_slides(const struct ax_arch *a, struct ax_json config, int64_t layer,
                                bool usual, bool *slides); /* fields.c */
+/* Gives the layer the window if it slides. */
+enum ax_status ax_layer_window(struct ax_arch *a, struct ax_json config, int64_t layer, bool usual,
+                               int64_t window); /* fields.c */
 /* Gives a sliding window to all layers but every `period`-th, unless layer_types says otherwise,
  * and each layer its rope: a sliding layer's is rope_local if the model has one. */
 enum ax_status ax_layer_windows(struct ax_arch *a, struct ax_json config,
@@ -182,13 +193,15 @@ struct ax_deepseek_moe {
     double scale;
     bool renormalize;
     int group_best;                      /* not in the config */
+    bool softmax;                        /* scores of experts, else sigmoids */
+    const struct ax_moe_names *names;    /* NULL: DeepSeek-V3's */
     const struct ax_deepseek_keys *keys; /* NULL: DeepSeek's */
 };
 /* Reads a DeepSeek mixture: shared experts, which layers are dense, how experts are chosen and
  * weighed, and how many layers of multi-token prediction follow. */
 enum ax_status ax_deepseek_moe_parse(struct ax_arch *a, struct ax_json config,
                                      const struct ax_deepseek_moe *usual); /* deepseek.c */
-/* Checkpoint names of DeepSeek-V3's experts. */
-extern const struct ax_moe_names ax_deepseek_v3_names;
+/* Checkpoint names of Qwen3's experts. */
+extern const struct ax_moe_names ax_qwen_moe_names;
 
 #endif

@@ -18,14 +18,13 @@ static const struct ax_moe_names names = {
 };
 
 static enum ax_status layers(struct ax_arch *a, struct ax_json c) {
-    int64_t period;
+    int64_t period, window;
+    AX_TRY(ax_json_i64_or(ax_json_get(c, "sliding_window"), 1, INT32_MAX, 1024, &window));
     AX_TRY(ax_json_i64_or(ax_json_get(c, "global_attn_every_n_layers"), 1, INT32_MAX, 4, &period));
     for (int64_t i = 0; i < a->n_layers; i++) {
         struct ax_layer_spec *l = &a->layers[i];
         bool slides;
-        int64_t window;
         AX_TRY(ax_layer_slides(a, c, i, (i + 1) % period != 0, &slides));
-        AX_TRY(ax_json_i64_or(ax_json_get(c, "sliding_window"), 1, INT32_MAX, 1024, &window));
         l->window = slides ? window : 0;
         l->rope = slides ? AX_ROPE_MAIN : AX_ROPE_NONE;
         l->mixer = &ax_mixer_gated;

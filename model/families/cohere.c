@@ -4,7 +4,6 @@
 #include "model/arch/family.h"
 
 static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
-    bool bias;
     const struct ax_json eps = ax_json_get(c, "layer_norm_eps"),
                          scale = ax_json_get(c, "logit_scale");
     a->rope.interleaved = true;
@@ -15,9 +14,8 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     if (!(a->logit_scale > 0 && a->logit_scale < 1e30))
         return ax_json_error(scale, "expected a positive number, got %g", a->logit_scale);
     AX_TRY(ax_json_bool_or(ax_json_get(c, "tie_word_embeddings"), true, &a->tied));
-    AX_TRY(ax_json_bool_or(ax_json_get(c, "attention_bias"), false, &bias));
+    AX_TRY(ax_attention_bias_parse(a, c));
     AX_TRY(ax_field_only_bool(c, "use_qk_norm", false)); /* a weight for each head */
-    a->qkv_bias = a->o_bias = bias;
     a->norm.centers = a->norm.once = true;
     for (int64_t i = 0; i < a->n_layers; i++) {
         a->layers[i].parallel = true;

@@ -133,6 +133,25 @@ static enum ax_status sparse_layers(struct ax_arch *a, struct ax_json c, int64_t
     return AX_OK;
 }
 
+#define MLP "model.layers.%d.mlp."
+static const struct ax_moe_names v2_names = {
+    .router = MLP "gate.weight",
+    .experts = MLP "experts",
+    .gate = "gate_proj",
+    .up = "up_proj",
+    .down = "down_proj",
+    .shared = MLP "shared_experts",
+};
+static const struct ax_moe_names v3_names = {
+    .router = MLP "gate.weight",
+    .experts = MLP "experts",
+    .gate = "gate_proj",
+    .up = "up_proj",
+    .down = "down_proj",
+    .bias = MLP "gate.e_score_correction_bias",
+    .shared = MLP "shared_experts",
+};
+
 enum ax_status ax_deepseek_moe_parse(struct ax_arch *a, struct ax_json c,
                                      const struct ax_deepseek_moe *usual) {
     const struct ax_deepseek_keys *keys = keys_of(usual);
@@ -152,6 +171,8 @@ enum ax_status ax_deepseek_moe_parse(struct ax_arch *a, struct ax_json c,
                           &m->width));
     AX_TRY(ax_json_i64_or(shared, 0, 1024, shared_usual, &n_shared));
     m->shared_width = n_shared * m->width;
+    m->names = usual->names ? usual->names : &v3_names;
+    m->routing.sigmoid = !usual->softmax;
     AX_TRY(ax_json_f64_or(scale, usual->scale, &m->routing.scale));
     if (m->routing.scale <= 0)
         return ax_json_error(scale, "expected a positive number, got %g", m->routing.scale);
@@ -162,25 +183,6 @@ enum ax_status ax_deepseek_moe_parse(struct ax_arch *a, struct ax_json c,
     return usual->first_dense < 0 ? AX_OK : sparse_layers(a, c, usual->first_dense);
 }
 
-#define MLP "model.layers.%d.mlp."
-static const struct ax_moe_names v2_names = {
-    .router = MLP "gate.weight",
-    .experts = MLP "experts",
-    .gate = "gate_proj",
-    .up = "up_proj",
-    .down = "down_proj",
-    .shared = MLP "shared_experts",
-};
-const struct ax_moe_names ax_deepseek_v3_names = {
-    .router = MLP "gate.weight",
-    .experts = MLP "experts",
-    .gate = "gate_proj",
-    .up = "up_proj",
-    .down = "down_proj",
-    .bias = MLP "gate.e_score_correction_bias",
-    .shared = MLP "shared_experts",
-};
-
 static enum ax_status parse_v2(struct ax_arch *a, struct ax_json c) {
     static const struct ax_deepseek_moe usual = {.n_experts = 64,
                                                  .n_active = 6,
@@ -189,7 +191,9 @@ static enum ax_status parse_v2(struct ax_arch *a, struct ax_json c) {
                                                  .groups = 1,
                                                  .groups_kept = 1,
                                                  .scale = 1,
-                                                 .group_best = 1};
+                                                 .group_best = 1,
+                                                 .softmax = true,
+                                                 .names = &v2_names};
     const struct ax_json method = ax_json_get(c, "topk_method");
     const char *name;
     AX_TRY(ax_field_only_bool(c, "mlp_bias", false));
@@ -197,7 +201,6 @@ static enum ax_status parse_v2(struct ax_arch *a, struct ax_json c) {
     AX_TRY(ax_field_only(c, "scoring_func", "softmax"));
     AX_TRY(attention(a, c, &ax_deepseek_mla));
     AX_TRY(ax_deepseek_moe_parse(a, c, &usual));
-    a->moe.names = &v2_names;
     AX_TRY(ax_json_str_or(method, "greedy", &name));
     if (strcmp(name, "greedy") == 0)
         a->moe.routing.groups = 0;
@@ -224,10 +227,7 @@ static enum ax_status parse_newer(struct ax_arch *a, struct ax_json c,
     AX_TRY(ax_field_only(c, "scoring_func", "sigmoid"));
     AX_TRY(ax_field_only(c, "topk_method", "noaux_tc"));
     AX_TRY(attention(a, c, mla));
-    AX_TRY(ax_deepseek_moe_parse(a, c, moe));
-    a->moe.names = &ax_deepseek_v3_names;
-    a->moe.routing.sigmoid = true;
-    return AX_OK;
+    return ax_deepseek_moe_parse(a, c, moe);
 }
 
 static enum ax_status parse_v3(struct ax_arch *a, struct ax_json c) {

@@ -3,16 +3,11 @@
 
 /* Layers with a window: those of layer_types, else from max_window_layers on. */
 static enum ax_status windows(struct ax_arch *a, struct ax_json c) {
-    /* absent means 4096, null means none */
-    const int64_t absent = json_object_get(c.v, "sliding_window") ? 0 : 4096;
     int64_t window, border;
-    AX_TRY(ax_json_i64_or(ax_json_get(c, "sliding_window"), 1, INT32_MAX, absent, &window));
+    AX_TRY(ax_window_parse(c, 1, 4096, &window));
     AX_TRY(ax_json_i64_or(ax_json_get(c, "max_window_layers"), 0, INT32_MAX, 62, &border));
-    for (int64_t i = 0; i < a->n_layers; i++) {
-        bool slides;
-        AX_TRY(ax_layer_slides(a, c, i, i >= border, &slides));
-        a->layers[i].window = slides ? window : 0;
-    }
+    for (int64_t i = 0; i < a->n_layers; i++)
+        AX_TRY(ax_layer_window(a, c, i, i >= border, window));
     return AX_OK;
 }
 
@@ -25,15 +20,10 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
                                                  .groups_kept = 1,
                                                  .scale = 1,
                                                  .group_best = 2};
-    bool bias;
-    AX_TRY(ax_json_bool_or(ax_json_get(c, "attention_bias"), false, &bias));
-    a->qkv_bias = a->o_bias = bias;
+    AX_TRY(ax_attention_bias_parse(a, c));
     a->qk_norm = AX_QK_NORM_HEAD;
     AX_TRY(windows(a, c));
-    AX_TRY(ax_deepseek_moe_parse(a, c, &usual));
-    a->moe.names = &ax_deepseek_v3_names;
-    a->moe.routing.sigmoid = true;
-    return AX_OK;
+    return ax_deepseek_moe_parse(a, c, &usual);
 }
 
 const struct ax_family ax_family_dots1 = {.model_type = "dots1",

@@ -71,12 +71,11 @@ static enum ax_status parse_moe(struct ax_arch *a, struct ax_json c) {
                                                  .scale = 2.5,
                                                  .renormalize = true,
                                                  .group_best = 2,
-                                                 .keys = &keys};
+                                                 .keys = &keys,
+                                                 .names = &names};
     AX_TRY(ax_norm_eps_parse(a, c, "rms_norm_eps", 1e-5));
     AX_TRY(attention(a, c));
     AX_TRY(ax_deepseek_moe_parse(a, c, &usual));
-    a->moe.names = &names;
-    a->moe.routing.sigmoid = true;
     a->unused_prefix = "mtp.";
     return AX_OK;
 }

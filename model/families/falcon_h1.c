@@ -83,10 +83,8 @@ static enum ax_status mamba(struct ax_arch *a, struct ax_json c) {
 }
 
 static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
-    bool attention_bias;
     AX_TRY(ax_norm_eps_parse(a, c, "rms_norm_eps", 1e-5));
-    AX_TRY(ax_json_bool_or(ax_json_get(c, "attention_bias"), false, &attention_bias));
-    a->qkv_bias = a->o_bias = attention_bias;
+    AX_TRY(ax_attention_bias_parse(a, c));
     AX_TRY(mamba(a, c));
     AX_TRY(factors(a, c));
     a->renames = renames;

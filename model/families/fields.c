@@ -67,6 +67,20 @@ enum ax_status ax_field_only_bool(struct ax_json c, const char *key, bool usual)
     return AX_ERR_UNSUPPORTED;
 }
 
+enum ax_status ax_refuse_clip(struct ax_json c) {
+    const struct ax_json v = ax_json_get(c, "clip_qkv");
+    if (!v.v)
+        return AX_OK;
+    ax_json_error(v, "limits of q, k and v are not implemented; expected null");
+    return AX_ERR_UNSUPPORTED;
+}
+
+enum ax_status ax_attention_bias_parse(struct ax_arch *a, struct ax_json c) {
+    AX_TRY(ax_json_bool_or(ax_json_get(c, "attention_bias"), false, &a->qkv_bias));
+    a->o_bias = a->qkv_bias;
+    return AX_OK;
+}
+
 enum ax_status ax_check_per_layer(const struct ax_arch *a, struct ax_json list, size_t n) {
     if ((int64_t)n == a->n_layers)
         return AX_OK;
@@ -110,11 +124,23 @@ enum ax_status ax_layer_slides(const struct ax_arch *a, struct ax_json c, int64_
     return AX_OK;
 }
 
+enum ax_status ax_window_parse(struct ax_json c, int64_t least, int64_t usual, int64_t *window) {
+    const bool is_null = json_is_null(json_object_get(c.v, "sliding_window"));
+    return ax_json_i64_or(ax_json_get(c, "sliding_window"), least, INT32_MAX, is_null ? 0 : usual,
+                          window);
+}
+
+enum ax_status ax_layer_window(struct ax_arch *a, struct ax_json c, int64_t layer, bool usual,
+                               int64_t window) {
+    bool slides;
+    AX_TRY(ax_layer_slides(a, c, layer, usual, &slides));
+    a->layers[layer].window = slides ? window : 0;
+    return AX_OK;
+}
+
 enum ax_status ax_layer_windows(struct ax_arch *a, struct ax_json c, int64_t period) {
-    /* absent means 4096, null means none */
-    const int64_t absent = json_object_get(c.v, "sliding_window") ? 0 : 4096;
     int64_t window;
-    AX_TRY(ax_json_i64_or(ax_json_get(c, "sliding_window"), 1, INT32_MAX, absent, &window));
+    AX_TRY(ax_window_parse(c, 1, 4096, &window));
     for (int64_t i = 0; i < a->n_layers; i++) {
         bool slides;
         AX_TRY(ax_layer_slides(a, c, i, (i + 1) % period != 0, &slides));

@@ -19,11 +19,9 @@ static enum ax_status refuse_bidirectional(struct ax_json c) {
 
 /* What all of them share. */
 static enum ax_status basics(struct ax_arch *a, struct ax_json c) {
-    bool attention_bias;
     AX_TRY(refuse_bidirectional(c));
     AX_TRY(ax_json_bool_or(ax_json_get(c, "tie_word_embeddings"), true, &a->tied));
-    AX_TRY(ax_json_bool_or(ax_json_get(c, "attention_bias"), false, &attention_bias));
-    a->qkv_bias = a->o_bias = attention_bias;
+    AX_TRY(ax_attention_bias_parse(a, c));
     a->norm = (struct ax_norm_style){.offset = 1, .once = true};
     a->embedding_scale = (double)(float)sqrt((double)a->hidden_size);
     a->embedding_scale_rounded = true;

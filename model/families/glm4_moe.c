@@ -20,10 +20,7 @@ static enum ax_status parse_glm(struct ax_arch *a, struct ax_json c) {
     AX_TRY(ax_json_bool_or(ax_json_get(c, "attention_bias"), false, &a->qkv_bias));
     AX_TRY(ax_json_bool_or(ax_json_get(c, "use_qk_norm"), false, &normed));
     a->qk_norm = normed ? AX_QK_NORM_HEAD : AX_QK_NORM_NONE;
-    AX_TRY(ax_deepseek_moe_parse(a, c, &usual));
-    a->moe.names = &ax_deepseek_v3_names;
-    a->moe.routing.sigmoid = true;
-    return AX_OK;
+    return ax_deepseek_moe_parse(a, c, &usual);
 }
 
 static enum ax_status parse_solar(struct ax_arch *a, struct ax_json c) {
@@ -39,8 +36,6 @@ static enum ax_status parse_solar(struct ax_arch *a, struct ax_json c) {
     AX_TRY(ax_norm_eps_parse(a, c, "rms_norm_eps", 1e-5));
     AX_TRY(ax_json_bool_or(ax_json_get(c, "attention_bias"), false, &a->qkv_bias));
     AX_TRY(ax_deepseek_moe_parse(a, c, &usual));
-    a->moe.names = &ax_deepseek_v3_names;
-    a->moe.routing.sigmoid = true;
     a->intermediate_size = a->moe.width;
     return AX_OK;
 }

@@ -16,10 +16,8 @@ static enum ax_status positive(struct ax_json c, const char *key, double *out) {
 }
 
 static enum ax_status factors(struct ax_arch *a, struct ax_json c) {
-    bool attention_bias;
     double divisor;
-    AX_TRY(ax_json_bool_or(ax_json_get(c, "attention_bias"), false, &attention_bias));
-    a->qkv_bias = a->o_bias = attention_bias;
+    AX_TRY(ax_attention_bias_parse(a, c));
     AX_TRY(positive(c, "embedding_multiplier", &a->embedding_scale));
     AX_TRY(positive(c, "attention_multiplier", &a->softmax_scale));
     AX_TRY(positive(c, "residual_multiplier", &a->residual_scale));

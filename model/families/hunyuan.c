@@ -23,11 +23,9 @@ static enum ax_status rope(struct ax_arch *a, struct ax_json c) {
 }
 
 static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
-    bool bias;
     AX_TRY(rope(a, c));
     AX_TRY(ax_json_f64_or(ax_json_get(c, "rms_norm_eps"), 1e-5, &a->norm_eps));
-    AX_TRY(ax_json_bool_or(ax_json_get(c, "attention_bias"), false, &bias));
-    a->qkv_bias = a->o_bias = bias;
+    AX_TRY(ax_attention_bias_parse(a, c));
     a->qk_norm = AX_QK_NORM_HEAD;
     a->qk_norm_after = true;
     a->q_norm = "model.layers.%d.self_attn.query_layernorm.weight";

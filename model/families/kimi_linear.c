@@ -126,12 +126,11 @@ static enum ax_status mixture(struct ax_arch *a, struct ax_json c) {
                                                  .scale = 2.446,
                                                  .renormalize = true,
                                                  .group_best = 2,
-                                                 .keys = &keys};
+                                                 .keys = &keys,
+                                                 .names = &names};
     AX_TRY(ax_field_only(c, "moe_router_activation_func", "sigmoid"));
     AX_TRY(ax_field_only_bool(c, "output_router_logits", false)); /* no balancing loss */
     AX_TRY(ax_deepseek_moe_parse(a, c, &usual));
-    a->moe.names = &names;
-    a->moe.routing.sigmoid = true;
     return AX_OK;
 }
 

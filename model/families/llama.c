@@ -3,9 +3,7 @@
 #include "model/arch/family.h"
 
 static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
-    bool attention_bias;
-    AX_TRY(ax_json_bool_or(ax_json_get(c, "attention_bias"), false, &attention_bias));
-    a->qkv_bias = a->o_bias = attention_bias;
+    AX_TRY(ax_attention_bias_parse(a, c));
     return ax_json_bool_or(ax_json_get(c, "mlp_bias"), false, &a->mlp_bias);
 }
 
@@ -25,29 +23,17 @@ static enum ax_status parse_helium(struct ax_arch *a, struct ax_json c) {
 }
 
 static enum ax_status parse_cwm(struct ax_arch *a, struct ax_json c) {
-    /* absent means 8192, null and 0 mean none */
-    const int64_t absent = json_object_get(c.v, "sliding_window") ? 0 : 8192;
     int64_t window;
     AX_TRY(ax_norm_eps_parse(a, c, "rms_norm_eps", 1e-5));
-    AX_TRY(ax_json_i64_or(ax_json_get(c, "sliding_window"), 0, INT32_MAX, absent, &window));
-    for (int64_t i = 0; i < a->n_layers; i++) {
-        bool slides;
-        AX_TRY(ax_layer_slides(a, c, i, i % 4 != 0, &slides));
-        a->layers[i].window = slides ? window : 0;
-    }
+    AX_TRY(ax_window_parse(c, 0, 8192, &window)); /* 0: none */
+    for (int64_t i = 0; i < a->n_layers; i++)
+        AX_TRY(ax_layer_window(a, c, i, i % 4 != 0, window));
     return ax_json_bool_or(ax_json_get(c, "mlp_bias"), false, &a->mlp_bias);
 }
 
-static enum ax_status refuse_windows(struct ax_json c) {
-    const struct ax_json clip = ax_json_get(c, "clip_qkv");
-    if (!clip.v)
-        return ax_field_only_bool(c, "use_sliding_window", false);
-    ax_json_error(clip, "limits of q, k and v are not implemented; expected null");
-    return AX_ERR_UNSUPPORTED;
-}
-
 static enum ax_status parse_iquest(struct ax_arch *a, struct ax_json c) {
-    AX_TRY(refuse_windows(c));
+    AX_TRY(ax_refuse_clip(c));
+    AX_TRY(ax_field_only_bool(c, "use_sliding_window", false));
     AX_TRY(ax_norm_eps_parse(a, c, "rms_norm_eps", 1e-5));
     return parse(a, c);
 }

@@ -107,12 +107,11 @@ static enum ax_status experts(struct ax_arch *a, struct ax_json c) {
 }
 
 static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
-    bool bias, norms;
+    bool norms;
     a->rope.interleaved = true;
     AX_TRY(ax_json_f64_or(ax_json_get(c, "rms_norm_eps"), 1e-5, &a->norm_eps));
-    AX_TRY(ax_json_bool_or(ax_json_get(c, "attention_bias"), false, &bias));
+    AX_TRY(ax_attention_bias_parse(a, c));
     AX_TRY(ax_json_bool_or(ax_json_get(c, "use_qk_norm"), true, &norms));
-    a->qkv_bias = a->o_bias = bias;
     a->qk_norm = norms ? AX_QK_NORM_UNIT : AX_QK_NORM_NONE;
     a->qk_norm_after = true;
     a->renames = renames;

@@ -108,10 +108,7 @@ static enum ax_status experts(struct ax_arch *a, struct ax_json c) {
     AX_TRY(ax_field_only(c, "scoring_func", "sigmoid"));
     AX_TRY(ax_field_only(c, "topk_method", "noaux_tc"));
     AX_TRY(ax_field_only_bool(c, "output_router_logits", false)); /* no balancing loss */
-    AX_TRY(ax_deepseek_moe_parse(a, c, &usual));
-    a->moe.names = &ax_deepseek_v3_names;
-    a->moe.routing.sigmoid = true;
-    return AX_OK;
+    return ax_deepseek_moe_parse(a, c, &usual);
 }
 
 static enum ax_status parse(struct ax_arch *a, struct ax_json c) {

@@ -4,9 +4,8 @@
 
 static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     /* absent means 4096, null means none: transformers reads it so, and 0.1 files rely on it */
-    const int64_t absent = json_object_get(c.v, "sliding_window") ? 0 : 4096;
     int64_t window;
-    AX_TRY(ax_json_i64_or(ax_json_get(c, "sliding_window"), 1, INT32_MAX, absent, &window));
+    AX_TRY(ax_window_parse(c, 1, 4096, &window));
     for (int64_t i = 0; i < a->n_layers; i++)
         a->layers[i].window = window;
     return AX_OK;
@@ -14,11 +13,9 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
 
 static enum ax_status parse_ministral(struct ax_arch *a, struct ax_json c) {
     AX_TRY(parse(a, c));
-    for (int64_t i = 0; i < a->n_layers; i++) {
-        bool slides;
-        AX_TRY(ax_layer_slides(a, c, i, true, &slides));
-        a->layers[i].window = slides ? a->layers[i].window : 0;
-    }
+    for (int64_t i = 0; i < a->n_layers; i++)
+        AX_TRY(ax_layer_window(a, c, i, true, a->layers[i].window));
+
     return AX_OK;
 }
 

@@ -108,14 +108,12 @@ static enum ax_status mixture(struct ax_arch *a, struct ax_json c) {
                                                  .groups_kept = 1,
                                                  .scale = 1,
                                                  .renormalize = true,
-                                                 .group_best = 2};
+                                                 .group_best = 2,
+                                                 .names = &names};
     AX_TRY(ax_deepseek_moe_parse(a, c, &usual));
     AX_TRY(ax_json_i64_or(ax_json_get(c, "moe_shared_expert_intermediate_size"), 1, MAX_DIM, 7688,
                           &a->moe.shared_width));
-    AX_TRY(ax_json_i64_or(ax_json_get(c, "moe_latent_size"), 1, MAX_DIM, 0, &a->moe.latent));
-    a->moe.names = &names;
-    a->moe.routing.sigmoid = true;
-    return AX_OK;
+    return ax_json_i64_or(ax_json_get(c, "moe_latent_size"), 1, MAX_DIM, 0, &a->moe.latent);
 }
 
 /* transformers reads time_step_limit in no layer of this family. */

@@ -3,10 +3,8 @@
 #include "model/arch/family.h"
 
 static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
-    bool attention_bias;
-    AX_TRY(ax_json_bool_or(ax_json_get(c, "attention_bias"), false, &attention_bias));
+    AX_TRY(ax_attention_bias_parse(a, c));
     AX_TRY(ax_json_f64_or(ax_json_get(c, "rms_norm_eps"), 1e-5, &a->norm_eps));
-    a->qkv_bias = a->o_bias = attention_bias;
     a->qk_norm = AX_QK_NORM_FULL;
     for (int64_t i = 0; i < a->n_layers; i++) {
         a->layers[i].mixer_norms =

@@ -3,39 +3,20 @@
 #include "model/arch/family.h"
 #include "model/arch/part.h"
 
-static const struct ax_moe_names names = {
-    .router = "model.layers.%d.mlp.gate.weight",
-    .experts = "model.layers.%d.mlp.experts",
-    .gate = "gate_proj",
-    .up = "up_proj",
-    .down = "down_proj",
-};
-
-/* Limits of q, k and v, which published models do not have. */
-static enum ax_status refuse_clip(struct ax_json c) {
-    const struct ax_json v = ax_json_get(c, "clip_qkv");
-    if (!v.v)
-        return AX_OK;
-    ax_json_error(v, "limits of q, k and v are not implemented; expected null");
-    return AX_ERR_UNSUPPORTED;
-}
-
 static enum ax_status experts(struct ax_arch *a, struct ax_json c, int64_t usual, int64_t active) {
     AX_TRY(ax_moe_parse(a, c, usual, active));
     AX_TRY(ax_json_bool_or(ax_json_get(c, "norm_topk_prob"), false, &a->moe.routing.renormalize));
     a->moe.width = a->intermediate_size;
-    a->moe.names = &names;
+    a->moe.names = &ax_qwen_moe_names;
     for (int64_t i = 0; i < a->n_layers; i++)
         a->layers[i].ffn = &ax_ffn_moe;
     return AX_OK;
 }
 
 static enum ax_status parse_olmoe(struct ax_arch *a, struct ax_json c) {
-    bool bias;
-    AX_TRY(refuse_clip(c));
+    AX_TRY(ax_refuse_clip(c));
     AX_TRY(ax_norm_eps_parse(a, c, "rms_norm_eps", 1e-5));
-    AX_TRY(ax_json_bool_or(ax_json_get(c, "attention_bias"), false, &bias));
-    a->qkv_bias = a->o_bias = bias;
+    AX_TRY(ax_attention_bias_parse(a, c));
     a->qk_norm = AX_QK_NORM_FULL;
     return experts(a, c, 64, 8);
 }

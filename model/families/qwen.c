@@ -17,12 +17,10 @@ static bool even_before_border(int64_t i, int64_t border) {
 /* Without `usual`, all do, whatever layer_types says. */
 static enum ax_status windows(struct ax_arch *a, struct ax_json c,
                               bool (*usual)(int64_t i, int64_t border)) {
-    /* absent means 4096, null and 0 mean none */
-    const int64_t absent = json_object_get(c.v, "sliding_window") ? 0 : 4096;
     bool use;
     int64_t window, border;
     AX_TRY(ax_json_bool_or(ax_json_get(c, "use_sliding_window"), false, &use));
-    AX_TRY(ax_json_i64_or(ax_json_get(c, "sliding_window"), 0, INT32_MAX, absent, &window));
+    AX_TRY(ax_window_parse(c, 0, 4096, &window)); /* 0: none */
     AX_TRY(ax_json_i64_or(ax_json_get(c, "max_window_layers"), 0, INT32_MAX, 28, &border));
     for (int64_t i = 0; i < a->n_layers; i++) {
         bool slides = true;
@@ -39,9 +37,7 @@ static enum ax_status parse_qwen2(struct ax_arch *a, struct ax_json c) {
 }
 
 static enum ax_status qwen3_attention(struct ax_arch *a, struct ax_json c) {
-    bool attention_bias;
-    AX_TRY(ax_json_bool_or(ax_json_get(c, "attention_bias"), false, &attention_bias));
-    a->qkv_bias = a->o_bias = attention_bias;
+    AX_TRY(ax_attention_bias_parse(a, c));
     a->qk_norm = AX_QK_NORM_HEAD;
     return AX_OK;
 }
@@ -51,7 +47,7 @@ static enum ax_status parse_qwen3(struct ax_arch *a, struct ax_json c) {
     return windows(a, c, from_border);
 }
 
-static const struct ax_moe_names moe_names = {
+const struct ax_moe_names ax_qwen_moe_names = {
     .router = "model.layers.%d.mlp.gate.weight",
     .experts = "model.layers.%d.mlp.experts",
     .gate = "gate_proj",
@@ -117,14 +113,13 @@ static enum ax_status parse_qwen3_moe(struct ax_arch *a, struct ax_json c) {
     AX_TRY(ax_moe_parse(a, c, 128, 8));
     AX_TRY(ax_json_i64_or(width, 1, 1LL << 24, 768, &a->moe.width));
     AX_TRY(ax_json_bool_or(ax_json_get(c, "norm_topk_prob"), false, &a->moe.routing.renormalize));
-    a->moe.names = &moe_names;
+    a->moe.names = &ax_qwen_moe_names;
     return sparse_layers(a, c, &ax_ffn_moe);
 }
 
 /* Which layers have experts: by mlp_layer_types, else all. */
 static enum ax_status parse_mellum(struct ax_arch *a, struct ax_json c) {
     static const char *const known[] = {"dense", "sparse", NULL};
-    const int64_t absent = json_object_get(c.v, "sliding_window") ? 0 : 1024;
     const struct ax_json ropes = ax_json_get(c, "rope_parameters"),
                          full = ax_json_get(ropes, "full_attention"),
                          sliding = ax_json_get(ropes, "sliding_attention");
@@ -134,12 +129,12 @@ static enum ax_status parse_mellum(struct ax_arch *a, struct ax_json c) {
                                 a->head_dim, a->max_positions));
     AX_TRY(ax_rope_parse_object(&a->rope_local, c, sliding, (struct ax_rope_usual){0}, a->head_dim,
                                 a->max_positions));
-    AX_TRY(ax_json_i64_or(ax_json_get(c, "sliding_window"), 1, INT32_MAX, absent, &window));
+    AX_TRY(ax_window_parse(c, 1, 1024, &window));
     AX_TRY(ax_moe_parse(a, c, 64, 8));
     AX_TRY(
         ax_json_i64_or(ax_json_get(c, "moe_intermediate_size"), 1, 1LL << 24, 896, &a->moe.width));
     AX_TRY(ax_json_bool_or(ax_json_get(c, "norm_topk_prob"), true, &a->moe.routing.renormalize));
-    a->moe.names = &moe_names;
+    a->moe.names = &ax_qwen_moe_names;
     a->unused_prefix = "mtp.";
     for (int64_t i = 0; i < a->n_layers; i++) {
         struct ax_layer_spec *l = &a->layers[i];

@@ -33,10 +33,8 @@ static enum ax_status windows(struct ax_arch *a, struct ax_json c) {
 }
 
 static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
-    bool attention_bias;
     AX_TRY(ax_json_bool_or(ax_json_get(c, "tie_word_embeddings"), true, &a->tied));
-    AX_TRY(ax_json_bool_or(ax_json_get(c, "attention_bias"), false, &attention_bias));
-    a->qkv_bias = a->o_bias = attention_bias;
+    AX_TRY(ax_attention_bias_parse(a, c));
     AX_TRY(ax_json_bool_or(ax_json_get(c, "mlp_bias"), false, &a->mlp_bias));
     AX_TRY(ropes(a, c));
     return windows(a, c);
