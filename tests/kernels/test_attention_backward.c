@@ -67,18 +67,21 @@ static void check_backward(const struct ax_ops *ops, const void *context) {
     compare(&e->c, "dv", &args->dv, e->n.dv, relative, absolute);
 }
 
+static void check_case(const struct spec *spec, enum ax_dtype dtype) {
+    struct expected e;
+    case_open(&e.c, spec, dtype);
+    naive_open(&e.n, &e.c);
+    naive_run(&e.n, &e.c, true);
+    store_forward(&e.c, &e.n);
+    for_each_isa(check_backward, &e);
+    naive_close(&e.n);
+    case_close(&e.c);
+}
+
 static void backward_follows_the_formula(void **state) {
     (void)state;
-    for (size_t i = 0; i < N_SPECS * 2; i++) {
-        struct expected e;
-        case_open(&e.c, &SPECS[i / 2], DTYPES[i % 2]);
-        naive_open(&e.n, &e.c);
-        naive_run(&e.n, &e.c, true);
-        store_forward(&e.c, &e.n);
-        for_each_isa(check_backward, &e);
-        naive_close(&e.n);
-        case_close(&e.c);
-    }
+    for (size_t i = 0; i < N_SPECS * 2; i++)
+        check_case(&SPECS[i / 2], DTYPES[i % 2]);
 }
 
 /* Of keys that are all before the queries, most of these see none: the first by far more than a block of keys. */
@@ -86,16 +89,8 @@ static void keys_out_of_sight_have_no_gradient(void **state) {
     (void)state;
     static const struct spec far = {"far keys",   2,          {300, 9}, {20, 40}, HEADS(2, 1, 16),
                                     .window = 30, .ahead = 15};
-    for (int i = 0; i < 2; i++) {
-        struct expected e;
-        case_open(&e.c, &far, DTYPES[i]);
-        naive_open(&e.n, &e.c);
-        naive_run(&e.n, &e.c, true);
-        store_forward(&e.c, &e.n);
-        for_each_isa(check_backward, &e);
-        naive_close(&e.n);
-        case_close(&e.c);
-    }
+    for (int i = 0; i < 2; i++)
+        check_case(&far, DTYPES[i]);
 }
 
 static double loss(struct naive *n, const struct attention_case *c) {

@@ -118,10 +118,7 @@ def main():
             print(f"{folder}: {family} {options}:", *bad[:7], sep="\n  ", flush=True)
         elif not a.keep:
             shutil.rmtree(folder)
-    print(f"seed {a.seed}: {a.runs - refused - different} of {a.runs} adapters equal, {different} different, {refused} refused")
-    if not different and not a.keep:
-        shutil.rmtree(work)
-    return different > 0 or 2 * refused > a.runs
+    return peers.end(a, work, different, refused)
 
 
 if __name__ == "__main__":

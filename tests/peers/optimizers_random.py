@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import sys
 
-from trainer_random import begin, make_models, some  # noqa: E402  (sets the environment)
+from trainer_random import begin, end, make_models, some  # noqa: E402  (sets the environment)
 import torch
 import transformers
 from safetensors.torch import load_file
@@ -194,10 +194,7 @@ def main():
             print(what + ":", *bad[:7], sep="\n  ", flush=True)
         elif not a.keep:
             shutil.rmtree(folder)
-    print(f"seed {a.seed}: {a.runs - refused - different} of {a.runs} runs equal, {different} different, {refused} refused")
-    if not different and not a.keep:
-        shutil.rmtree(work)
-    return different > 0 or 2 * refused > a.runs
+    return end(a, work, different, refused)
 
 
 if __name__ == "__main__":

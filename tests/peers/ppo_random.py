@@ -269,11 +269,7 @@ def main():
             print(f"{what}:", *bad[:9], sep="\n  ", flush=True)
         elif not a.keep:
             shutil.rmtree(folder)
-    print(f"seed {a.seed}: {a.runs - refused - different - empty} of {a.runs} runs equal, {different} different, {refused} refused, "
-          f"{empty} left out")
-    if not different and not a.keep:
-        shutil.rmtree(work)
-    return different > 0 or 2 * (refused + empty) > a.runs
+    return peers.end(a, work, different, refused, empty)
 
 
 if __name__ == "__main__":

@@ -512,6 +512,15 @@ def begin(doc, more=lambda p: None):
     return p.parse_args(), tempfile.mkdtemp(prefix="peers-random-")
 
 
+def end(a, work, different, refused, left_out=0, why="left out"):
+    """Says how the runs ended, and removes their folder unless one differed. Returns whether the program failed: also if most said
+    nothing."""
+    print(f"seed {a.seed}: {a.runs - refused - different - left_out} of {a.runs} runs equal, {different} different, {refused} refused, {left_out} {why}")
+    if not different and not a.keep:
+        shutil.rmtree(work)
+    return different > 0 or 2 * (refused + left_out) > a.runs
+
+
 def more(families, *methods):
     def add(p):
         p.add_argument("--families", type=lambda s: s.split(","), default=families)
@@ -580,10 +589,7 @@ def main():
             print(f"{folder}: {method} {family}:", *bad[:7], sep="\n  ", flush=True)
         elif not a.keep:
             shutil.rmtree(folder)
-    print(f"seed {a.seed}: {a.runs - refused - different - empty} of {a.runs} runs equal, {different} different, {refused} refused, {empty} with steps without a token")
-    if not different and not a.keep:
-        shutil.rmtree(work)
-    return different > 0 or 2 * (refused + empty) > a.runs
+    return end(a, work, different, refused, empty, "with steps without a token")
 
 
 if __name__ == "__main__":

@@ -16,8 +16,8 @@ struct ax_answers {
     struct ax_buf prompt, texts[2];
     json_t *messages, *replies[2]; /* lists for the template: the prompt's and the answers' */
     json_t *tools, *variables;     /* the record's, for the template; NULL = none */
-    unsigned
-        lost; /* bits of AX_ODD_LOST, AX_ODD_REST and AX_ODD_END: what prompt and answers lose */
+    /* bits of AX_ODD_LOST, AX_ODD_REST and AX_ODD_END: what prompt and answers lose */
+    unsigned lost;
     bool desirable; /* n = 1 */
     double margin;
 };
