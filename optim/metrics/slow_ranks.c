@@ -10,7 +10,7 @@ static const double SLOW = 4.0 / 3, LEAST_SECONDS = 0.5;
 enum ax_status ax_slow_ranks_create(struct ax_slow_ranks *s, int world, int stages) {
     *s = (struct ax_slow_ranks){.world = world, .peers = world / stages, .told = -1};
     AX_TRY(ax_alloc(&s->seconds, (size_t)AX_SLOW_STEPS * (size_t)world, sizeof *s->seconds));
-    return ax_alloc(&s->sorted, (size_t)s->peers, sizeof *s->sorted);
+    return ax_alloc(&s->sorted, (size_t)s->peers - 1, sizeof *s->sorted);
 }
 
 void ax_slow_ranks_free(struct ax_slow_ranks *s) {

@@ -13,7 +13,7 @@ enum { AX_SLOW_STEPS = 20 };
 struct ax_slow_ranks {
     int world, peers; /* peers: ranks per stage, which are contiguous */
     double *seconds;  /* [AX_SLOW_STEPS][world], by step modulo AX_SLOW_STEPS */
-    double *sorted;   /* [peers] */
+    double *sorted;   /* [peers − 1] */
     int64_t steps;
     int told; /* the rank found last, until it is as fast as its peers again; −1: none */
 };

@@ -272,7 +272,9 @@ static void stretch(struct ax_plan_time *t, const struct ax_plan_time *longer, d
         extrapolate(&t->moved[i], longer->moved[i], factor);
         extrapolate(&t->exposed[i], longer->exposed[i], factor);
     }
-    t->arena = longer->arena > t->arena ? longer->arena : t->arena;
+    double arena = (double)t->arena; /* has each micro-batch's inputs */
+    extrapolate(&arena, (double)longer->arena, factor);
+    t->arena = (uint64_t)arena;
 }
 
 static enum ax_status run_short(struct ax_plan_time *t, const struct ax_plan_time_options *o,

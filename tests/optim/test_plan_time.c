@@ -330,6 +330,34 @@ static void transfers_follow_the_topology(void **state) {
     assert_true(fabs(item.links[AX_SIM_NETWORK] - 3e9 / network) < 1e-12);
 }
 
+/* Ranks of TP are neighbors, those of a pipeline are far from each other. */
+static void groups_know_their_node(void **state) {
+    (void)state;
+    static const struct ax_mesh_sizes sizes = {4, 1, 2, 1, 4, 1};
+    static const struct {
+        enum ax_role role;
+        int size, local;
+    } want[] = {{AX_ROLE_TP, 4, 4}, {AX_ROLE_DP_SHARD, 2, 2}, {AX_ROLE_PP, 4, 1}};
+    struct ax_rates r = h100();
+    struct ax_rates_group g;
+    assert_int_equal(r.hardware.node, 8);
+    for (int rank = 0; rank < 32; rank++)
+        for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+            struct ax_mesh mesh;
+            must(ax_mesh_create(&mesh, sizes, 32, rank));
+            must(ax_rates_group_of(&r, &mesh, want[i].role, &g));
+            assert_true(g.size == want[i].size && g.local == want[i].local);
+        }
+    struct ax_mesh mesh;
+    must(ax_mesh_create(&mesh, sizes, 32, 9));
+    r.hardware.node = 16; /* two stages */
+    must(ax_rates_group_of(&r, &mesh, AX_ROLE_PP, &g));
+    assert_true(g.size == 4 && g.local == 2);
+    r.hardware.node = 2;
+    must(ax_rates_group_of(&r, &mesh, AX_ROLE_TP, &g));
+    assert_true(g.size == 4 && g.local == 2);
+}
+
 /* ---- a step ---- */
 
 static struct ax_plan_time timed(const struct ax_arch *arch, struct ax_mesh_sizes sizes, int world,
@@ -431,9 +459,25 @@ static void a_shorter_step_says_the_same(void **state) {
     for (size_t k = 0; k < sizeof meshes / sizeof *meshes; k++) {
         const struct ax_plan_time all = timed(&arch, meshes[k], 2, 24, false),
                                   some = timed(&arch, meshes[k], 2, 24, true);
-        assert_true(all.tokens == some.tokens);
+        assert_true(all.tokens == some.tokens && all.arena == some.arena);
+        assert_true(all.beside == some.beside);
         assert_true(fabs(some.step / all.step - 1) < 0.005);
         assert_true(fabs(some.mfu / all.mfu - 1) < 0.005);
+        assert_true(fabs(some.mfu_full / all.mfu_full - 1) < 0.005);
+        assert_true(fabs(some.tokens_per_second / all.tokens_per_second - 1) < 0.005);
+        assert_true(fabs(some.idle - all.idle) < 0.005 * all.step);
+        assert_true(fabs(busy(&some) / some.step - 1) < 0.005);
+        for (int i = 0; i < AX_TIME_KINDS; i++)
+            assert_true(fabs(some.work[i] - all.work[i]) <= 0.005 * all.work[i]);
+        for (int i = 0; i < AX_OP_COUNT; i++) {
+            assert_true(fabs(some.ops[i].seconds - all.ops[i].seconds) <=
+                        0.005 * all.ops[i].seconds);
+            assert_true(fabs(some.ops[i].calls - all.ops[i].calls) <= 1e-6 * all.ops[i].calls);
+        }
+        for (int i = 0; i < AX_TIME_ROLES; i++) {
+            assert_true(fabs(some.moved[i] - all.moved[i]) <= 0.005 * all.moved[i]);
+            assert_true(fabs(some.exposed[i] - all.exposed[i]) < 0.005 * all.step);
+        }
     }
     ax_arch_free(&arch);
 }
@@ -637,6 +681,7 @@ int main(void) {
         cmocka_unit_test(hopper_has_its_rates),
         cmocka_unit_test(amd_adds_along_a_ring),
         cmocka_unit_test(transfers_follow_the_topology),
+        cmocka_unit_test(groups_know_their_node),
         cmocka_unit_test(the_parts_are_the_step),
         cmocka_unit_test(copies_are_behind_layers),
         cmocka_unit_test(a_shorter_step_says_the_same),

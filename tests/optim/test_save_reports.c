@@ -31,8 +31,9 @@ static bool begins(const char *text, const char *part) {
     return strncmp(text, part, strlen(part)) == 0;
 }
 
-/* Events of a kind whose text has this part. */
-static int events(const struct train_case *c, const char *kind, const char *part) {
+/* Events of a kind whose text has this part, from these steps. */
+static int events_in(const struct train_case *c, const char *kind, const char *part, int first,
+                     int last) {
     char path[160], *text, *rest;
     size_t len;
     int n = 0;
@@ -45,11 +46,17 @@ static int events(const struct train_case *c, const char *kind, const char *part
         json_t *v = json_loads(line, 0, NULL);
         const char *event = json_string_value(json_object_get(v, "event"));
         const char *said = json_string_value(json_object_get(v, "text"));
-        n += event && said && strcmp(event, kind) == 0 && strstr(said, part) != NULL;
+        const json_int_t step = json_integer_value(json_object_get(v, "step"));
+        n += event && said && strcmp(event, kind) == 0 && strstr(said, part) != NULL &&
+             step >= first && step <= last;
         json_decref(v);
     }
     ax_free(text);
     return n;
+}
+
+static int events(const struct train_case *c, const char *kind, const char *part) {
+    return events_in(c, kind, part, 0, STEPS);
 }
 
 static int saved_events(const struct train_case *c, int step) {
@@ -171,6 +178,9 @@ static void check_save(const struct train_case *c, const char *fault, int step, 
     snprintf(there, sizeof there, "checkpoint-%d was written, but ", step);
     const int said_absent = events(c, "warning", absent), said_there = events(c, "warning", there);
     const bool ended_absent = begins(error, absent), ended_there = begins(error, there);
+    /* before the next save, or as it begins */
+    assert_int_equal(events_in(c, "warning", absent, step, step + EVERY), said_absent);
+    assert_int_equal(events_in(c, "warning", there, step, step + EVERY), said_there);
     if ((said_absent || ended_absent) == is_saved(c, step) && (said_absent || ended_absent))
         fail_msg("%s: \"%s%s\", which is there", fault, absent, error);
     if ((said_there || ended_there) && !is_saved(c, step))

@@ -167,6 +167,15 @@ static void one_rank_and_few_steps(void **state) {
         count(events, i, &c);
     assert_true(c.steps == 1 && c.products > 10 && c.waits == 0 && c.transfers == 0);
     json_decref(trace);
+    struct job first = {.steps = 1, .first = 0};
+    run(&first, 1, &trace);
+    events = json_object_get(trace, "traceEvents");
+    const int products = c.products;
+    c = (struct counted){.first = -1};
+    for (size_t i = 0; i < json_array_size(events); i++)
+        count(events, i, &c);
+    assert_true(c.steps == 1 && c.products == products);
+    json_decref(trace);
     struct job late = {.steps = 1, .first = STEPS};
     run(&late, 1, &trace);
     assert_null(trace);
