@@ -39,8 +39,7 @@ struct ax_search {
     double seconds;
 };
 
-/* Over the request's ranks, sequences per step and machine. AX_ERR_CONFIG if nothing fits says what is
- * closest. */
+/* Over the request's ranks, sequences per step and machine. s->n = 0: nothing fits. */
 enum ax_status ax_search_run(struct ax_search *s, const struct ax_plan_request *r);
 
 #endif

@@ -293,6 +293,45 @@ static void hopper_has_its_rates(void **state) {
     }
 }
 
+/* On an H200, kernels take what docs/results/gpu-speed.md and hybrids.md say: GB/s or TFLOP/s, starts aside. */
+static void an_h200_takes_what_was_measured(void **state) {
+    (void)state;
+    static const struct {
+        enum ax_op op;
+        double gb_s, tflops;
+        int64_t length, head;
+    } want[] = {
+        {AX_OP_copy, 4100, 0, 0, 0},
+        {AX_OP_add, 4100, 0, 0, 0}, /* not measured */
+        {AX_OP_rmsnorm_backward, 3160, 0, 0, 0},
+        {AX_OP_swiglu_forward, 3762, 0, 0, 0},
+        {AX_OP_softmax_stats, 4056, 0, 0, 0},
+        {AX_OP_adamw, 2587, 0, 0, 0},
+        {AX_OP_adamw_8bit, 1841, 0, 0, 0},
+        {AX_OP_conv_backward, 525, 0, 0, 0},
+        {AX_OP_delta_forward, 0, 34, 0, 0},
+        {AX_OP_delta_backward, 0, 38.2, 0, 0},
+        {AX_OP_attention_forward, 0, 507, 4096, 128},
+        {AX_OP_attention_forward, 0, 320, 4096, 64},
+        {AX_OP_attention_backward, 0, 365, 4096, 128},
+        {AX_OP_attention_backward, 0, 250, 4096, 64},
+    };
+    struct ax_hardware h;
+    must(ax_hardware_find("h200", &h));
+    const struct ax_rates r = ax_rates_cuda(&h);
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        const struct ax_op_event e = {.op = want[i].op,
+                                      .dtype = AX_BF16,
+                                      .bytes = want[i].gb_s * 1e9,
+                                      .flops = want[i].tflops * 1e12,
+                                      .k = want[i].length / 2,
+                                      .n = want[i].head};
+        const double seconds = ax_rates_seconds(&r, &e);
+        if (fabs(seconds - 1) > 2e-3)
+            fail_msg("%s: %g s", ax_op_name(e.op), seconds);
+    }
+}
+
 /* A switch that adds is NVIDIA's. */
 static void amd_adds_along_a_ring(void **state) {
     (void)state;
@@ -679,6 +718,7 @@ int main(void) {
         cmocka_unit_test(bytes_of_8_bits),
         cmocka_unit_test(measured_speeds_are_reached),
         cmocka_unit_test(hopper_has_its_rates),
+        cmocka_unit_test(an_h200_takes_what_was_measured),
         cmocka_unit_test(amd_adds_along_a_ring),
         cmocka_unit_test(transfers_follow_the_topology),
         cmocka_unit_test(groups_know_their_node),
