@@ -455,11 +455,10 @@ static void texts_of_evaluations(void **state) {
         for (int k = 0; k < 3; k++) {
             const char *want = k == 0 ? cases[i].json : k == 1 ? cases[i].bar : cases[i].line;
             struct ax_buf b = {0};
-            assert_int_equal(
-                k == 0 ? ax_metrics_put_eval(&b, 6, 0.5, cases[i].r, cases[i].measures)
-                       : ax_metrics_put_eval_line(&b, k == 1, 6, 0.5, cases[i].r,
-                                                  cases[i].measures),
-                AX_OK);
+            assert_int_equal(k == 0 ? ax_metrics_put_eval(&b, 6, 0.5, cases[i].r, cases[i].measures)
+                                    : ax_metrics_put_eval_line(&b, k == 1, 6, 0.5, cases[i].r,
+                                                               cases[i].measures),
+                             AX_OK);
             if (want)
                 assert_string_equal(b.data, want);
             ax_buf_free(&b);

@@ -31,15 +31,11 @@ static void search(struct ax_search *s, double memory) {
         rates.hardware.memory = memory;
     const struct ax_plan_request r = {
         .arch = &arch,
-        .runtime = {.backend = "sheet",
-                    .threads = 1,
-                    .sizes = {.pp = 1,
-                              .dp_replicate = 1,
-                              .dp_shard = WORLD,
-                              .cp = 1,
-                              .tp = 1,
-                              .ep = 1},
-                    .world = WORLD},
+        .runtime =
+            {.backend = "sheet",
+             .threads = 1,
+             .sizes = {.pp = 1, .dp_replicate = 1, .dp_shard = WORLD, .cp = 1, .tp = 1, .ep = 1},
+             .world = WORLD},
         .step = tiny_options(AX_BF16, AX_RECOMPUTE_OFF, ROWS / WORLD, lengths),
         .sequences = 1,
         .sequence_tokens = LENGTH,
@@ -63,8 +59,7 @@ static void check_best(const struct ax_search *s) {
         assert_int_equal(ROWS % (data * c->rows), 0);
         assert_true(c->time.tokens == ROWS * LENGTH);
         assert_true(fabs(c->time.tokens_per_second * c->time.step / c->time.tokens - 1) < 1e-9);
-        assert_true(i == 0 ||
-                    c->time.tokens_per_second <= s->best[i - 1].time.tokens_per_second);
+        assert_true(i == 0 || c->time.tokens_per_second <= s->best[i - 1].time.tokens_per_second);
     }
 }
 
