@@ -23,12 +23,9 @@ enum ax_status ax_rollout_render(const struct ax_rollout *r, const struct ax_for
 
 static enum ax_status take(struct ax_rollout *r, struct ax_completion *c, const char *text,
                            const struct ax_example_list *list) {
-    char **own = &r->observations[c - r->list];
     memcpy(r->ids + c->start, list->tokens, list->n_tokens * sizeof *list->tokens);
     c->n_prompt = (int64_t)list->n_tokens;
-    ax_free(*own);
-    *own = NULL;
-    return ax_strdup(own, text);
+    return ax_strdup(&r->observations[c - r->list], text);
 }
 
 enum ax_status ax_rollout_observe(struct ax_rollout *r, struct ax_completion *c, const char *text,
