@@ -29,7 +29,8 @@ struct run {
     struct ax_arch arch;
     struct ax_step_options o;
     int steps;
-    double largest; /* load of an expert in the last step, relative to the mean */
+    double largest;             /* load of an expert in the last step, relative to the mean */
+    struct ax_step_result last; /* without a speed */
 };
 
 static void read_bias(const struct ax_step *s, int layer, double *out) {
@@ -90,7 +91,7 @@ static void check_update(struct ax_step *s, double *largest) {
 static enum ax_status body(struct ax_runtime *rt, void *ctx) {
     struct run *run = ctx;
     struct ax_step s;
-    struct ax_step_result r;
+    struct ax_step_result r = {0};
     must(ax_step_create(&s, rt, &run->arch, &run->o));
     must(ax_model_init_random(&s.model, 7));
     must(tiny_fill(&s, lengths, 7));
@@ -99,6 +100,8 @@ static enum ax_status body(struct ax_runtime *rt, void *ctx) {
             must(ax_step_run(&s, 1e-2, &r));
         else
             check_update(&s, &run->largest);
+    if (run->o.router_bias_speed == 0)
+        run->last = r;
     ax_step_free(&s);
     return AX_OK;
 }
@@ -194,11 +197,27 @@ static void models_without_a_bias_are_refused(void **state) {
     ax_arch_free(&arch);
 }
 
+/* An only expert has all tokens: as even as can be. */
+static void an_only_expert_is_even(void **state) {
+    (void)state;
+    static struct run run = {.steps = 1};
+    const struct ax_runtime_options ro = {.backend = "cpu", .threads = 1};
+    must(tiny_arch(&run.arch, "qwen3_moe", false,
+                   ", \"num_experts\": 1, \"num_experts_per_tok\": 1, "
+                   "\"moe_intermediate_size\": 22"));
+    run.o = tiny_options(AX_F32, AX_RECOMPUTE_OFF, 1, lengths);
+    must(ax_runtime_run(&ro, body, &run, NULL));
+    assert_true(run.last.experts.violation == 0 && run.last.experts.entropy == 1);
+    assert_true(run.last.experts.layers[0] == 0);
+    ax_arch_free(&run.arch);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(biases_follow_loads),
         cmocka_unit_test(loads_become_even),
         cmocka_unit_test(resumed_runs_go_on_with_their_biases),
+        cmocka_unit_test(an_only_expert_is_even),
         cmocka_unit_test(models_without_a_bias_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
