@@ -6,6 +6,8 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <jansson.h>
+#include <math.h>
 
 #include "tests/cmd/grpo_case.h"
 
@@ -30,6 +32,41 @@ static void same_weights(const char *a, const char *b) {
         fail_msg("%s and %s have different weights", a, b);
 }
 
+static double of(const json_t *record, const char *name) {
+    const json_t *v = json_object_get(record, name);
+    if (!json_is_number(v))
+        fail_msg("no %s", name);
+    return json_number_value(v);
+}
+
+/* A step spends on rollouts what it waits and what it hands over; the rest of the sampling is saved. */
+static void check_times(const char *out) {
+    char name[64], *text, *rest;
+    size_t len;
+    int steps = 0;
+    double handed = 0;
+    snprintf(name, sizeof name, "%s/metrics.jsonl", out);
+    assert_int_equal(ax_read_file(in_scratch(name), 1 << 20, &text, &len), AX_OK);
+    rest = text;
+    for (char *line; (line = strsep(&rest, "\n")) != NULL;) {
+        json_t *v = json_loads(line, 0, NULL);
+        const json_t *phases = json_object_get(v, "phase_seconds");
+        if (phases) {
+            const double wait = of(v, "rollout_wait_s"), sync = of(v, "weight_sync_s"),
+                         spent = wait + sync, saved = of(v, "sampling_s") - spent;
+            assert_true(of(v, "sampling_s") > 0 && wait >= 0 && sync >= 0);
+            assert_true(fabs(of(phases, "rollout") - spent) <= 1e-4 * spent);
+            assert_true(of(phases, "reward") == 0);
+            assert_true(fabs(of(v, "time_saved") - saved / (of(v, "seconds") + saved)) < 1e-3);
+            handed += sync;
+            steps++;
+        }
+        json_decref(v);
+    }
+    ax_free(text);
+    assert_true(steps == 6 && handed > 0);
+}
+
 static void it_draws_what_one_rank_does(void **state) {
     (void)state;
     char more[200], want[sizeof shown];
@@ -43,6 +80,7 @@ static void it_draws_what_one_rank_does(void **state) {
     assert_string_equal(shown, want);
     same_completions("a", "b");
     same_weights("a", "b");
+    check_times("b");
     snprintf(more, sizeof more, "rollout_ranks=1 resume_from_checkpoint='%s/b/checkpoint-2'",
              scratch);
     train_with(beside, "c", config, more);
