@@ -3,9 +3,8 @@
 #include "model/arch/family.h"
 
 static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
-    /* absent means 4096, null means none: transformers reads it so, and 0.1 files rely on it */
     int64_t window;
-    AX_TRY(ax_window_parse(c, 1, 4096, &window));
+    AX_TRY(ax_window_parse(c, 1, 4096, &window)); /* null: none, on which files of 0.1 rely */
     for (int64_t i = 0; i < a->n_layers; i++)
         a->layers[i].window = window;
     return AX_OK;
@@ -15,7 +14,6 @@ static enum ax_status parse_ministral(struct ax_arch *a, struct ax_json c) {
     AX_TRY(parse(a, c));
     for (int64_t i = 0; i < a->n_layers; i++)
         AX_TRY(ax_layer_window(a, c, i, true, a->layers[i].window));
-
     return AX_OK;
 }
 
