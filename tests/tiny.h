@@ -10,7 +10,8 @@
 static inline int tiny_kv_heads(const char *model_type) {
     const bool latent = strncmp(model_type, "deepseek", 8) == 0 ||
                         strncmp(model_type, "kimi", 4) == 0 || strstr(model_type, "dsa") != NULL ||
-                        strcmp(model_type, "glm4_moe_lite") == 0;
+                        strcmp(model_type, "glm4_moe_lite") == 0 ||
+                        strcmp(model_type, "mistral4") == 0;
     return latent ? 4 : 2;
 }
 

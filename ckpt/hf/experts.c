@@ -11,13 +11,20 @@
 
 const struct ax_expert_form ax_expert_forms[] = {
     {".feed_forward.experts", ".feed_forward.experts.gate_up_proj",
-     ".feed_forward.experts.down_proj", true},
+     ".feed_forward.experts.down_proj", .turned = true},
     {".block_sparse_moe.experts", ".block_sparse_moe.input_linear.weight",
-     ".block_sparse_moe.output_linear.weight", false},
+     .down = ".block_sparse_moe.output_linear.weight"},
+    {".mlp.experts", ".mlp.experts.gate_up_proj", ".mlp.experts.down_proj", .usual = true},
     /* Gemma 4, whose folders have either name of the module */
-    {".experts", ".experts.gate_up_proj", ".experts.down_proj", false},
-    {".moe.experts", ".experts.gate_up_proj", ".experts.down_proj", false},
+    {".experts", ".experts.gate_up_proj", .down = ".experts.down_proj"},
+    {".moe.experts", ".experts.gate_up_proj", .down = ".experts.down_proj"},
     {0}};
+
+bool ax_hf_keeps_stacks(const json_t *config) {
+    const json_t *text = json_object_get(config, "text_config");
+    const char *type = json_string_value(json_object_get(text ? text : config, "model_type"));
+    return type && strcmp(type, "mistral4") == 0;
+}
 
 /* The two stacks of a layer's experts, and their sizes. */
 struct stack {

@@ -5,13 +5,16 @@
  * with NAME model.layers.N.….experts. They are read as matrices of one expert each, under the names that other
  * mixtures have: NAME.E.gate_proj.weight and NAME.E.up_proj.weight [I][H], NAME.E.down_proj.weight [H][I]. Stacks of
  * transposed matrices, as gpt-oss has them, do not fit these shapes and stay as they are, as do those of no layer, and
- * those right below a layer, layers.N.experts (Gemma 4), of which transformers reads no other form.
+ * those right below a layer, layers.N.experts (Gemma 4), and those of the models that ax_hf_keeps_stacks names, of which
+ * transformers reads no other form.
  *
  * The stacks that stay as they are have other forms in quantized folders, in which scales belong to matrices: one
  * matrix per expert, under the names in ax_expert_forms. ax_hf_experts_split takes those stacks apart, too; joined.h
  * makes stacks of the matrices. */
 #ifndef AX_CKPT_HF_EXPERTS_H
 #define AX_CKPT_HF_EXPERTS_H
+
+#include <jansson.h>
 
 #include "ckpt/tensors/entry.h"
 
@@ -22,8 +25,11 @@ struct ax_expert_form {
     const char *module;         /* MODULE.E.gate_proj.weight … */
     const char *gate_up, *down; /* their stacks */
     bool turned;                /* stacks of transposed matrices, [E][in][out] */
+    bool usual;                 /* names of other mixtures, too: only if ax_hf_keeps_stacks */
 };
 extern const struct ax_expert_form ax_expert_forms[]; /* ends with a zeroed one */
+/* Are stacks under the usual names those of the model, which no folder has apart? By config.json, or NULL. */
+bool ax_hf_keeps_stacks(const json_t *config);
 /* What follows the first "layers." and its digits, of which there may be none, in a tensor's name; "" without "layers.".
  * ax_hf_layer_of says whether the tensor is of a layer. */
 const char *ax_hf_below_layer(const char *name);

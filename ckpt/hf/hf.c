@@ -377,7 +377,7 @@ static enum ax_status list(const struct ax_hf *hf, const struct ax_st_entry ***o
     return AX_OK;
 }
 
-static enum ax_status open_compressed(struct ax_hf *hf, struct ax_json config) {
+static enum ax_status open_compressed(struct ax_hf *hf, struct ax_json config, bool stacks) {
     struct ax_compressed_formats formats;
     const struct ax_st_entry **entries;
     AX_TRY(ax_compressed_parse(config, &formats));
@@ -394,7 +394,7 @@ static enum ax_status open_compressed(struct ax_hf *hf, struct ax_json config) {
     hf->compressed = c;
     hf->n_entries = c->n;
     hf->entries = c->entries;
-    AX_TRY(ax_hf_joined_open(&hf->joined, hf->dir, c->n, c->entries));
+    AX_TRY(ax_hf_joined_open(&hf->joined, hf->dir, stacks, c->n, c->entries));
     if (hf->joined.n > 0) {
         hf->n_entries = hf->joined.n;
         hf->entries = hf->joined.entries;
@@ -472,11 +472,12 @@ static enum ax_status open_stored(struct ax_hf *hf) {
     if (ax_config_is_wrapper(doc.root))
         AX_TRY_GOTO(open_wrapped(hf), st, done);
     AX_TRY_GOTO(q.v ? refuse_quantized_parts(hf) : AX_OK, st, done);
-    AX_TRY_GOTO(open_experts(hf, false), st, done);
+    const bool stacks = ax_hf_keeps_stacks(doc.root);
+    AX_TRY_GOTO(stacks ? AX_OK : open_experts(hf, false), st, done);
     AX_TRY_GOTO(open_mxfp4(hf), st, done);
     if (hf->mxfp4 || !ax_path_is_dir(hf->dir))
         goto done;
-    AX_TRY_GOTO(q.v ? open_compressed(hf, q) : AX_OK, st, done);
+    AX_TRY_GOTO(q.v ? open_compressed(hf, q, stacks) : AX_OK, st, done);
     AX_TRY_GOTO(refuse_bits(hf), st, done);
 done:
     ax_json_free(&doc);

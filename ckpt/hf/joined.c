@@ -92,11 +92,11 @@ struct place {
 };
 static const char *const projections[] = {"gate_proj", "up_proj", "down_proj"};
 
-static bool find_place(const char *name, struct place *p) {
+static bool find_place(const char *name, bool usual, struct place *p) {
     const char *below = ax_hf_below_layer(name);
     for (const struct ax_expert_form *f = ax_expert_forms; f->module; f++) {
         const size_t n = strlen(f->module);
-        if (strncmp(below, f->module, n) != 0 || below[n] != '.')
+        if (strncmp(below, f->module, n) != 0 || below[n] != '.' || (f->usual && !usual))
             continue;
         const char *number = below + n + 1, *after = number + strspn(number, "0123456789");
         if (after == number || after - number > 5 || *after != '.')
@@ -236,11 +236,11 @@ static enum ax_status check_place(const struct ax_hf_joined *x, const char *dir,
     return p->expert < s->experts ? AX_OK : lacks_down(dir, e->name);
 }
 
-static enum ax_status fill(struct ax_hf_joined *x, const char *dir, int n,
+static enum ax_status fill(struct ax_hf_joined *x, const char *dir, bool usual, int n,
                            const struct ax_st_entry *given) {
     struct place p;
     for (int i = 0; i < n; i++) {
-        if (!find_place(given[i].name, &p)) {
+        if (!find_place(given[i].name, usual, &p)) {
             x->entries[x->n++] = given[i];
             continue;
         }
@@ -254,20 +254,20 @@ static enum ax_status fill(struct ax_hf_joined *x, const char *dir, int n,
     return AX_OK;
 }
 
-enum ax_status ax_hf_joined_open(struct ax_hf_joined *x, const char *dir, int n,
+enum ax_status ax_hf_joined_open(struct ax_hf_joined *x, const char *dir, bool usual, int n,
                                  const struct ax_st_entry *given) {
     struct place p;
     bool any = false;
     enum ax_status st;
     *x = (struct ax_hf_joined){0};
     for (int i = 0; i < n && !any; i++)
-        any = find_place(given[i].name, &p);
+        any = find_place(given[i].name, usual, &p);
     if (!any)
         return AX_OK;
     /* a layer's stacks are of at least as many matrices */
     AX_TRY_GOTO(ax_alloc(&x->entries, (size_t)n + 1, sizeof *x->entries), st, fail);
     AX_TRY_GOTO(ax_alloc(&x->stacks, (size_t)n + 1, sizeof *x->stacks), st, fail);
-    AX_TRY_GOTO(fill(x, dir, n, given), st, fail);
+    AX_TRY_GOTO(fill(x, dir, usual, n, given), st, fail);
     return AX_OK;
 fail:
     ax_hf_joined_close(x);

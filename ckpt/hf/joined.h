@@ -13,9 +13,9 @@ struct ax_hf_joined {
     struct ax_joined_stack *stacks; /* [n_stacks] */
 };
 
-/* Entries of the folder `dir`, sorted by name, which the caller keeps. x->n = 0: none is such a matrix. AX_ERR_DATA: an
+/* Entries of the folder `dir`, sorted by name, which the caller keeps; `usual`: ax_hf_keeps_stacks. x->n = 0: none is such a matrix. AX_ERR_DATA: an
  * expert lacks one, or has one of another shape, or two that would be the same of a stack. */
-enum ax_status ax_hf_joined_open(struct ax_hf_joined *x, const char *dir, int n,
+enum ax_status ax_hf_joined_open(struct ax_hf_joined *x, const char *dir, bool usual, int n,
                                  const struct ax_st_entry *given);
 void ax_hf_joined_close(struct ax_hf_joined *x); /* safe on a zeroed one */
 

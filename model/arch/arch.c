@@ -239,7 +239,8 @@ static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     AX_TRY(pad_token(a, c));
     AX_TRY(complete_rope(a->family, c));
     const int64_t odd = rotates(c) ? 0 : a->head_dim % 2;
-    AX_TRY(ax_rope_parse(&a->rope, c, a->family->rope, a->head_dim + odd, a->max_positions));
+    if (!a->family->own_rope)
+        AX_TRY(ax_rope_parse(&a->rope, c, a->family->rope, a->head_dim + odd, a->max_positions));
     a->softmax_scale = 1 / sqrt((double)a->head_dim);
     a->embedding_scale = a->residual_scale = a->middle_scale = a->logit_scale = a->value_scale = 1;
     a->mlp_scale[0] = a->mlp_scale[1] = 1;

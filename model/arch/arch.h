@@ -26,7 +26,8 @@ struct ax_family {
     struct ax_rope_usual rope;
     /* Sets the members that differ from Llama; `config` is the root of config.json. */
     enum ax_status (*parse)(struct ax_arch *arch, struct ax_json config);
-    bool own_width;      /* `parse` sets intermediate_size, which the config may lack */
+    bool own_width; /* `parse` sets intermediate_size, which the config may lack */
+    bool own_rope;  /* `parse` reads the rope, whose part of heads the common reader would refuse */
     const char *own_act; /* a hidden_act that `parse` reads and others lack, or NULL */
     /* a list with an entry for each layer, which counts them if num_hidden_layers is absent; or NULL */
     const char *layer_list;
@@ -108,8 +109,9 @@ struct ax_layer_spec {
     int64_t window; /* sliding window in keys, 0 = none */
     bool chunked;   /* tokens attend within their chunk of the document (arch.chunk) */
     enum ax_rope_use rope;
-    bool own_queries; /* the rope of queries is AX_ROPE_QUERIES */
-    bool sinks;       /* a score per head without a key: self_attn.sinks */
+    bool
+        own_queries; /* the rope of queries is AX_ROPE_QUERIES; with latent attention besides the layer's */
+    bool sinks; /* a score per head without a key: self_attn.sinks */
     /* the ffn reads the mixer's input: y = x + mixer(h) + ffn(h), h = norm(x); mixer_norms.in alone */
     bool parallel;
     /* 0: the model's; head_dim is that of lending attention (lending_attention.c), width its MLP's */

@@ -56,6 +56,7 @@
     X(ministral)                                                                                   \
     X(ministral3)                                                                                  \
     X(mistral)                                                                                     \
+    X(mistral4)                                                                                    \
     X(mixtral)                                                                                     \
     X(nemotron_h)                                                                                  \
     X(olmo2)                                                                                       \
@@ -114,6 +115,10 @@ enum ax_status ax_field_only_bool(struct ax_json config, const char *key,
 /* The same of limits of q, k and v (clip_qkv), of which only null is here. */
 enum ax_status ax_refuse_clip(struct ax_json config); /* fields.c */
 
+/* Reads llama_4_scaling_beta of the rope: how queries grow with their position, into *queries (rope.h), in periods of
+ * the original context, or of `usual` positions. Period 0: they do not. */
+enum ax_status ax_query_growth_parse(struct ax_json config, int64_t usual,
+                                     struct ax_rope_config *queries); /* fields.c */
 /* Reads attention_bias, which is of q, k, v and the output; false if the config does not say. */
 enum ax_status ax_attention_bias_parse(struct ax_arch *arch, struct ax_json config); /* fields.c */
 /* *window: sliding_window, at least `least`, or `usual` if it is absent; 0 for none, which it is for null. */

@@ -1,7 +1,8 @@
 /* DeepSeek-V2 and V3 (DeepSeek-AI 2024): latent attention; a few dense layers, then mixtures of many
  * small experts with shared ones. DeepSeek-V3.2 (2025) and GLM-5 (Z.ai 2026): V3 with sparse attention. GLM-4.7-Flash
  * (Z.ai 2026): V3 with other sizes; Youtu-LLM (Tencent 2025): its attention without experts; MiniCPM 3 (OpenBMB
- * 2024): with factors on embeddings, branches and logits, too. Config keys and their defaults are transformers'. */
+ * 2024): with factors on embeddings, branches and logits, too; Mistral 4 (Mistral AI 2026): V2's mixture, and queries
+ * that grow with their position. Config keys and their defaults are transformers'. */
 #include <math.h>
 #include <string.h>
 
@@ -49,17 +50,21 @@ enum ax_status ax_mla_parse(struct ax_arch *a, struct ax_json c, const struct ax
     return AX_OK;
 }
 
-static enum ax_status attention(struct ax_arch *a, struct ax_json c,
-                                const struct ax_mla_usual *usual) {
-    const struct ax_mla_config *m = &a->mla;
-    AX_TRY(ax_mla_parse(a, c, usual));
-    AX_TRY(ax_rope_parse(&a->rope, c, a->family->rope, m->rope, a->max_positions));
+/* Layers of latent attention with the rope that has been read. */
+static enum ax_status rotated(struct ax_arch *a, struct ax_json c) {
     AX_TRY(ax_json_bool_or(ax_json_get(c, "rope_interleave"), true, &a->rope.interleaved));
     const double scale = stretched_scale(&a->rope);
     a->softmax_scale = scale * scale / sqrt((double)a->head_dim);
     for (int64_t i = 0; i < a->n_layers; i++)
         a->layers[i].mixer = &ax_mixer_mla;
     return AX_OK;
+}
+
+static enum ax_status attention(struct ax_arch *a, struct ax_json c,
+                                const struct ax_mla_usual *usual) {
+    AX_TRY(ax_mla_parse(a, c, usual));
+    AX_TRY(ax_rope_parse(&a->rope, c, a->family->rope, a->mla.rope, a->max_positions));
+    return rotated(a, c);
 }
 
 static const struct ax_deepseek_keys usual_keys = {.experts = "n_routed_experts",
@@ -285,6 +290,50 @@ static enum ax_status parse_minicpm3(struct ax_arch *a, struct ax_json c) {
     return ax_json_bool_or(ax_json_get(c, "mlp_bias"), false, &a->mlp_bias);
 }
 
+/* The rope's part is of the whole head here, whose end is qk_rope_head_dim. */
+static enum ax_status part_of_heads(struct ax_arch *a, struct ax_json c) {
+    const int64_t end = a->mla.rope;
+    struct ax_rope_usual usual = a->family->rope;
+    usual.part = (double)end / (double)a->head_dim;
+    AX_TRY(ax_rope_parse(&a->rope, c, usual, a->head_dim, a->max_positions));
+    if (a->rope.dim == end)
+        return AX_OK;
+    return ax_json_error(
+        c, "partial_rotary_factor rotates %lld of %lld elements, qk_rope_head_dim %lld",
+        (long long)a->rope.dim, (long long)a->head_dim, (long long)end);
+}
+
+/* All experts of a layer are in one tensor each. */
+static const struct ax_moe_stacked stacked = {
+    .gate_up = MLP "experts.gate_up_proj",
+    .down = MLP "experts.down_proj",
+    .out_first = true,
+};
+
+static enum ax_status parse_mistral4(struct ax_arch *a, struct ax_json c) {
+    static const struct ax_mla_usual mla = {1024, 256, 64, 64, 128};
+    static const struct ax_deepseek_moe moe = {.n_experts = 128,
+                                               .n_active = 4,
+                                               .width = 2048,
+                                               .n_shared = 1,
+                                               .groups = 1,
+                                               .groups_kept = 1,
+                                               .scale = 1,
+                                               .renormalize = true,
+                                               .group_best = 2,
+                                               .softmax = true,
+                                               .names = &v2_names};
+    AX_TRY(ax_mla_parse(a, c, &mla));
+    AX_TRY(part_of_heads(a, c));
+    AX_TRY(rotated(a, c));
+    a->rope_queries = (struct ax_rope_config){.kind = AX_ROPE_STILL, .dim = a->head_dim};
+    AX_TRY(ax_query_growth_parse(c, a->max_positions, &a->rope_queries));
+    for (int64_t i = 0; i < a->n_layers; i++)
+        a->layers[i].own_queries = a->rope_queries.period > 0;
+    a->moe.stacked = &stacked;
+    return ax_deepseek_moe_parse(a, c, &moe);
+}
+
 /* ---- sparse attention ---- */
 
 static enum ax_status indexers(struct ax_arch *a, struct ax_json c, int64_t usual_heads) {
@@ -405,3 +454,15 @@ const struct ax_family ax_family_minicpm3 = {.model_type = "minicpm3",
                                              .architecture = "MiniCPM3ForCausalLM",
                                              .head_dim = 32,
                                              .parse = parse_minicpm3};
+const struct ax_family ax_family_mistral4 = {
+    .model_type = "mistral4",
+    .models = "Mistral Small 4",
+    .lacks = "GGUF",
+    .architecture = "Mistral4ForCausalLM",
+    .head_dim = 128,
+    .own_rope = true,
+    .rope.parameters = "{\"rope_type\": \"yarn\", \"rope_theta\": 10000.0, \"factor\": 128.0, "
+                       "\"original_max_position_embeddings\": 8192, \"beta_fast\": 32.0, "
+                       "\"beta_slow\": 1.0, \"mscale_all_dim\": 1.0, \"mscale\": 1.0, "
+                       "\"llama_4_scaling_beta\": 0.1}",
+    .parse = parse_mistral4};

@@ -124,6 +124,20 @@ enum ax_status ax_layer_slides(const struct ax_arch *a, struct ax_json c, int64_
     return AX_OK;
 }
 
+enum ax_status ax_query_growth_parse(struct ax_json c, int64_t usual,
+                                     struct ax_rope_config *queries) {
+    struct ax_json rope;
+    AX_TRY(ax_rope_object(c, &rope));
+    const struct ax_json beta = ax_json_get(rope, "llama_4_scaling_beta");
+    AX_TRY(ax_json_f64_or(beta, 0, &queries->growth));
+    if (!(queries->growth >= 0 && queries->growth <= 100))
+        return ax_json_error(beta, "expected a number from 0 to 100, got %g", queries->growth);
+    if (queries->growth == 0)
+        return AX_OK;
+    return ax_json_i64_or(ax_json_get(rope, "original_max_position_embeddings"), 1, INT32_MAX,
+                          usual, &queries->period);
+}
+
 enum ax_status ax_window_parse(struct ax_json c, int64_t least, int64_t usual, int64_t *window) {
     const bool is_null = json_is_null(json_object_get(c.v, "sliding_window"));
     return ax_json_i64_or(ax_json_get(c, "sliding_window"), least, INT32_MAX, is_null ? 0 : usual,

@@ -3,24 +3,13 @@
 
 static enum ax_status parse(struct ax_arch *a, struct ax_json c) {
     int64_t window;
-    double growth;
-    struct ax_json rope;
-    AX_TRY(ax_rope_object(c, &rope));
-    const struct ax_json beta = ax_json_get(rope, "llama_4_scaling_beta");
     AX_TRY(ax_json_f64_or(ax_json_get(c, "rms_norm_eps"), 1e-5, &a->norm_eps));
-    AX_TRY(ax_json_f64_or(beta, 0, &growth));
-    if (!(growth >= 0 && growth <= 100))
-        return ax_json_error(beta, "expected a number from 0 to 100, got %g", growth);
-    if (growth > 0) {
-        a->rope_queries = a->rope;
-        a->rope_queries.growth = growth;
-        AX_TRY(ax_json_i64_or(ax_json_get(rope, "original_max_position_embeddings"), 1, INT32_MAX,
-                              16384, &a->rope_queries.period));
-    }
+    a->rope_queries = a->rope;
+    AX_TRY(ax_query_growth_parse(c, 16384, &a->rope_queries));
     AX_TRY(ax_json_i64_or(ax_json_get(c, "sliding_window"), 1, INT32_MAX, 0, &window));
     for (int64_t i = 0; i < a->n_layers; i++) {
         a->layers[i].window = window;
-        a->layers[i].own_queries = growth > 0;
+        a->layers[i].own_queries = a->rope_queries.period > 0;
     }
     return AX_OK;
 }

@@ -155,20 +155,31 @@ static struct ax_tensor of_heads(const struct ax_tensor *t, int64_t H, int64_t a
     return ax_tensor_cols(&rows, at, n);
 }
 
-/* Rope, if the layer has it, on the elements from `first` on of each of the H heads in the rows of t. */
-static enum ax_status rotate(const struct ax_layer *l, const struct ax_pass *p,
-                             const struct ax_tensor *t, int64_t H, int64_t first, bool inverse) {
+/* Rope of a table on the elements from `first` on of each of the H heads in the rows of t. */
+static enum ax_status turn(const struct ax_pass *p, enum ax_rope_use table,
+                           const struct ax_tensor *t, int64_t H, int64_t first, bool inverse) {
     const struct ax_model *m = p->model;
-    if (l->spec.rope == AX_ROPE_NONE)
-        return AX_OK;
-    const struct ax_rope_table *rope = &m->ropes[AX_ROPE_MAIN];
     return ax_run_rope(m->rt->q, &(struct ax_rope){.x = ax_tensor_heads(t, H, t->shape[1] / H),
-                                                   .cos = rope->cos,
-                                                   .sin = rope->sin,
+                                                   .cos = m->ropes[table].cos,
+                                                   .sin = m->ropes[table].sin,
                                                    .positions = p->batch->positions,
                                                    .first = first,
                                                    .interleaved = m->arch.rope.interleaved,
                                                    .inverse = inverse});
+}
+
+/* The layer's rope, if it has one. */
+static enum ax_status rotate(const struct ax_layer *l, const struct ax_pass *p,
+                             const struct ax_tensor *t, int64_t H, int64_t first, bool inverse) {
+    return l->spec.rope == AX_ROPE_NONE ? AX_OK : turn(p, AX_ROPE_MAIN, t, H, first, inverse);
+}
+
+/* Queries, or their gradient: rope on the ends of heads; and the growth of whole heads with their position. */
+static enum ax_status rotate_queries(const struct ax_layer *l, const struct ax_pass *p,
+                                     const struct ax_tensor *q, bool inverse) {
+    const int64_t H = heads_of(l, &p->model->arch);
+    AX_TRY(rotate(l, p, q, H, p->model->arch.mla.nope, inverse));
+    return l->spec.own_queries ? turn(p, AX_ROPE_QUERIES, q, H, 0, inverse) : AX_OK;
 }
 
 /* As published, whatever rms_norm_eps says. */
@@ -234,7 +245,7 @@ static enum ax_status project(const struct ax_layer *l, struct ax_pass *p, struc
         AX_TRY(norm(p, l, mla->kv_norm, &of_kv, &s[KV_NORMED].t, &s[KV_RSTD].t));
     if (ax_saved_make(&s[Q])) {
         AX_TRY(ax_linear_forward(rt, &mla->q, q_in, NULL, &s[Q].t));
-        AX_TRY(rotate(l, p, &s[Q].t, heads_of(l, a), c->nope, false));
+        AX_TRY(rotate_queries(l, p, &s[Q].t, false));
     }
     return !p->cache && ax_saved_make(&s[K]) ? keys(l, p, s) : AX_OK;
 }
@@ -618,7 +629,7 @@ static enum ax_status mla_backward(const struct ax_layer *l, struct ax_pass *p, 
     AX_TRY(ax_linear_backward(p->model->rt, &l->mla.o, &s[OUT].t, dy, &d_out));
     AX_TRY(ax_attend_backward(p, l, &back));
     AX_TRY(keys_backward(l, p, s, &d_k, &d_v, &d_latent));
-    AX_TRY(rotate(l, p, &d_q, H, a->mla.nope, true));
+    AX_TRY(rotate_queries(l, p, &d_q, true));
     AX_TRY(inputs_backward(l, p, s, h, &d_q, &d_latent, dh));
     ax_stack_release(scratch, mark);
     return AX_OK;

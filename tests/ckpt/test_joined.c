@@ -16,16 +16,20 @@ enum { E = 3, I = 4, H = 6 };
 static const struct form {
     const char *gate_up, *down, *apart;
     bool turned;
+    const char *type; /* the model_type, where others have matrices under these names; NULL: any */
 } forms[] = {
     {"model.layers.1.feed_forward.experts.gate_up_proj",
-     "model.layers.1.feed_forward.experts.down_proj", "model.layers.1.feed_forward.experts", true},
+     "model.layers.1.feed_forward.experts.down_proj", "model.layers.1.feed_forward.experts",
+     .turned = true},
     {"model.layers.1.block_sparse_moe.input_linear.weight",
      "model.layers.1.block_sparse_moe.output_linear.weight",
-     "model.layers.1.block_sparse_moe.experts", false},
+     .apart = "model.layers.1.block_sparse_moe.experts"},
+    {"model.layers.1.mlp.experts.gate_up_proj", "model.layers.1.mlp.experts.down_proj",
+     "model.layers.1.mlp.experts", .type = "mistral4"},
     {"model.layers.1.experts.gate_up_proj", "model.layers.1.experts.down_proj",
-     "model.layers.1.experts", false},
+     .apart = "model.layers.1.experts"},
     {"model.layers.1.experts.gate_up_proj", "model.layers.1.experts.down_proj",
-     "model.layers.1.moe.experts", false},
+     .apart = "model.layers.1.moe.experts"},
 };
 #define N_FORMS (sizeof forms / sizeof *forms)
 
@@ -80,6 +84,13 @@ static struct ax_st_output stack(struct filled *f) {
                                  .ctx = f};
 }
 
+/* config.json of a model whose folder has the form; `more` is more of its members. */
+static void put_config(const struct form *f, const char *more) {
+    char text[600];
+    snprintf(text, sizeof text, "{\"model_type\": \"%s\"%s}", f->type ? f->type : "llama", more);
+    put_text("config.json", text);
+}
+
 static void assert_matrix(const struct ax_hf *hf, const struct form *f, int what, int64_t e) {
     static const char *const names[] = {"gate_proj", "up_proj", "down_proj"};
     const int64_t rows = rows_of(what), cols = cols_of(what);
@@ -103,7 +114,7 @@ static void assert_matrix(const struct ax_hf *hf, const struct form *f, int what
 
 static void stacks_are_taken_apart(void **state) {
     (void)state;
-    for (size_t i = 0; i < 3; i++) { /* the last form is the third's */
+    for (size_t i = 0; i < N_FORMS - 1; i++) { /* the last form is the one before */
         struct filled f[] = {{&forms[i], false}, {&forms[i], true}};
         const int64_t width = 5;
         struct ax_st_output t[] = {stack(&f[0]), stack(&f[1]),
@@ -111,7 +122,7 @@ static void stacks_are_taken_apart(void **state) {
         struct ax_hf hf;
         const uint64_t live = ax_mem_live_blocks();
         assert_int_equal(ax_safetensors_write(in_dir("model.safetensors"), 3, t), AX_OK);
-        put_text("config.json", "{}");
+        put_config(&forms[i], "");
         assert_int_equal(ax_hf_open(&hf, dir), AX_OK);
         assert_int_equal(ax_hf_count(&hf), 3);
         assert_int_equal(ax_hf_split_experts(&hf), AX_OK);
@@ -248,11 +259,11 @@ static enum ax_status open_quantized(struct ax_hf *hf, const struct form *f,
     if (wrong->besides)
         put_matrix(&q, wrong->besides, (struct matrix){0, 0}, false);
     q.t[q.n++] = output("model.norm.weight", AX_F32, 1, &width);
-    put_text("config.json",
-             "{\"quantization_config\": {\"quant_method\": \"compressed-tensors\", \"format\": "
-             "\"int-quantized\", \"config_groups\": {\"group_0\": {\"targets\": [\"Linear\"], "
-             "\"weights\": {\"num_bits\": 8, \"type\": \"int\", \"symmetric\": true, "
-             "\"strategy\": \"channel\"}}}}}");
+    put_config(f,
+               ", \"quantization_config\": {\"quant_method\": \"compressed-tensors\", \"format\": "
+               "\"int-quantized\", \"config_groups\": {\"group_0\": {\"targets\": [\"Linear\"], "
+               "\"weights\": {\"num_bits\": 8, \"type\": \"int\", \"symmetric\": true, "
+               "\"strategy\": \"channel\"}}}}");
     assert_int_equal(ax_safetensors_write(in_dir("model.safetensors"), q.n, q.t), AX_OK);
     return ax_hf_open(hf, dir);
 }
@@ -339,7 +350,7 @@ static void other_names_of_experts_are_refused(void **state) {
         const struct mistake wrong = {.besides = cases[i].module};
         struct ax_hf hf;
         const uint64_t live = ax_mem_live_blocks();
-        assert_int_equal(open_quantized(&hf, &forms[2], &wrong), AX_ERR_DATA);
+        assert_int_equal(open_quantized(&hf, &forms[3], &wrong), AX_ERR_DATA);
         assert_mentions(cases[i].says);
         assert_int_equal(ax_mem_live_blocks(), live);
     }
@@ -363,11 +374,11 @@ static void other_names_stay_as_they_are(void **state) {
         char name[100];
         struct ax_hf hf;
         float v[I * H];
-        if (open_quantized(&hf, &forms[2], &none) != AX_OK)
+        if (open_quantized(&hf, &forms[3], &none) != AX_OK)
             fail_msg("%s: %s", modules[i], ax_error_text());
         assert_int_equal(ax_hf_count(&hf), 4);
-        assert_stack(&hf, &forms[2], false);
-        assert_stack(&hf, &forms[2], true);
+        assert_stack(&hf, &forms[3], false);
+        assert_stack(&hf, &forms[3], true);
         snprintf(name, sizeof name, "%s.weight", modules[i]);
         const struct ax_st_entry *e = ax_hf_find(&hf, name);
         if (!e)

@@ -173,7 +173,7 @@ static void adapters_of_ungated_experts_are_one_rank(void **state) {
 
 /* Families that put another one's parts together, each on a mesh that cuts what is its own: MLPs without a gate and with
  * biases, gates of attention in a matrix, stacked experts beside an MLP in one matrix, latent attention with other names
- * of experts. */
+ * of experts, and such with queries that grow. */
 static void parts_of_others_are_one_rank(void **state) {
     (void)state;
     static const struct {
@@ -200,6 +200,14 @@ static void parts_of_others_are_one_rank(void **state) {
          {{{1, 1, 1, 1, 2, 1}, 3}, {{1, 1, 2, 1, 1, 2}, 3}}},
         {{"glm4_moe_lite", false, ", " LATENT ", \"q_lora_rank\": 9", {0}, {0}, 0},
          {{{1, 1, 1, 1, 4, 1}, 3}, {{2, 1, 1, 1, 1, 1}, 3}}},
+        {{"mistral4",
+          false,
+          ", " LATENT ", \"q_lora_rank\": 9, \"rope_parameters\": {\"rope_theta\": 1e4, "
+          "\"llama_4_scaling_beta\": 0.3, \"original_max_position_embeddings\": 4}",
+          {0},
+          {0},
+          0},
+         {{{1, 1, 1, 2, 2, 1}, 3}, {{2, 1, 1, 2, 1, 2}, 3}}},
         {{"exaone_moe",
           false,
           ", \"num_experts\": 8, \"num_experts_per_tok\": 3, \"moe_intermediate_size\": 22, "

@@ -39,7 +39,7 @@ static void read_all(const struct ax_st_entry *entries, int n) {
 
 static void open_joined(const struct ax_compressed *c) {
     struct ax_hf_joined x;
-    if (ax_hf_joined_open(&x, "dir", c->n, c->entries) == AX_OK)
+    if (ax_hf_joined_open(&x, "dir", true, c->n, c->entries) == AX_OK)
         read_all(x.entries, x.n);
     else
         AX_ASSERT(strncmp(ax_error_text(), "dir: ", 5) == 0 && x.entries == NULL);

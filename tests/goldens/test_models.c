@@ -207,6 +207,7 @@ static void further_families(void **state) {
                                        "mellum",
                                        "minicpm3",
                                        "ministral",
+                                       "mistral4",
                                        "olmoe",
                                        "solar_open",
                                        "vaultgemma",

@@ -75,6 +75,8 @@ KINDS = {  # class, config
     "minicpm3": ("MiniCPM3", dict(TWO, **LATENT, dim_model_base=8)),
     "ministral": ("Ministral", dict(SIZE, head_dim=8, sliding_window=5, layer_types=[
         "full_attention", "sliding_attention", "sliding_attention", "full_attention"])),
+    "mistral4": ("Mistral4", dict(DEEPSEEK, **LATENT, rope_parameters=dict(
+        YARN, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.3, original_max_position_embeddings=5))),
     "olmoe": ("Olmoe", dict(TWO, vocab_size=128, num_key_value_heads=2, num_experts=6, num_experts_per_tok=2)),
     "solar_open": ("SolarOpen", dict(DEEPSEEK, head_dim=8, attention_bias=True)),
     "vaultgemma": ("VaultGemma", dict(SIZE, head_dim=16, sliding_window=5, query_pre_attn_scalar=20)),
@@ -82,12 +84,16 @@ KINDS = {  # class, config
 }
 
 
+def auto_class(kind):  # the one that knows it
+    return transformers.AutoModelForImageTextToText if kind == "mistral4" else transformers.AutoModelForCausalLM
+
+
 def build(kind, **more):
     name, config = KINDS[kind]
     torch.manual_seed(11)
     config = getattr(transformers, name + "Config")(**{**config, **more})
     config._attn_implementation = config._experts_implementation = "eager"
-    model = transformers.AutoModelForCausalLM.from_config(config).float().eval()
+    model = auto_class(kind).from_config(config).float().eval()
     with torch.no_grad():
         for p in model.parameters():
             p.add_(torch.randn_like(p) * 0.1)
@@ -105,6 +111,7 @@ MOE_OF_GRANITE = [("moe.router.", "moe.router.layer."), ("moe.experts.gate_up_pr
 FILES = {  # names in a model and in its files, where they differ, by model_type
     "granitemoe": MOE_OF_GRANITE, "granitemoeshared": MOE_OF_GRANITE,
 }
+WHOLE = {"mistral4"}  # whose files have a layer's experts in one tensor, too, under its name
 
 
 def separate(name, t, model_type):
@@ -112,7 +119,9 @@ def separate(name, t, model_type):
     for mine, file in FILES.get(model_type, []):
         name = name.replace(mine, file)
     base = name.rsplit("experts.", 1)[0] + "experts"
-    if name.endswith("experts.gate_up_proj"):
+    if model_type in WHOLE:
+        yield name, t
+    elif name.endswith("experts.gate_up_proj"):
         for e in range(t.shape[0]):
             yield from zip((f"{base}.{e}.gate_proj.weight", f"{base}.{e}.up_proj.weight"), t[e].chunk(2))
     elif name.endswith("experts.down_proj"):
@@ -185,7 +194,7 @@ def check(axtrain, kind):
 def check_adapter(axtrain, kind):
     import check_wrapped as runs  # which needs `separate`
     from peft import PeftModel
-    cls = transformers.AutoModelForCausalLM
+    cls = auto_class(kind)
     with tempfile.TemporaryDirectory() as scratch:
         base, lora, merged = (pathlib.Path(scratch) / n for n in ("base", "lora", "merged"))
         model = build(kind, vocab_size=512, eos_token_id=504)

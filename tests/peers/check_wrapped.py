@@ -70,6 +70,9 @@ KINDS = {
     "mistral3": ("Mistral3", dict(TEXT, model_type="mistral", head_dim=16, sliding_window=None),
                  dict(VIT, model_type="pixtral", head_dim=16),
                  dict(image_token_index=511, tie_word_embeddings=False)),
+    "mistral3_of_4": ("Mistral3", dict(TEXT, **DEEPSEEK, model_type="mistral4", num_key_value_heads=4, q_lora_rank=24,
+                                       kv_lora_rank=20, qk_nope_head_dim=12, qk_rope_head_dim=8, v_head_dim=16),
+                      dict(VIT, model_type="pixtral", head_dim=16), dict(image_token_index=511, tie_word_embeddings=False)),
     "qwen2_5_vl": ("Qwen2_5_VL", dict(TEXT, **MROPE),
                    dict(depth=2, hidden_size=32, intermediate_size=48, num_heads=2,
                         out_hidden_size=64, patch_size=14), QWEN),
@@ -126,7 +129,7 @@ def write_golden(model, root):
     out = model(input_ids=ids, attention_mask=mask, labels=labels)
     out.loss.backward()
     grads = {file: t.clone() for n, p in model.named_parameters() if own_name(n) and p.grad is not None
-             for file, t in separate(own_name(n), p.grad, "")}
+             for file, t in separate(own_name(n), p.grad, model.config.get_text_config().model_type)}
     (root / "golden").mkdir()
     logp = out.logits.detach().log_softmax(-1)[:, :-1]
     target = labels[:, 1:]
