@@ -3,8 +3,9 @@
  *
  * For each op: its family, its cases in bfloat16, and what they cost in all. For each operand of it: in how many
  * cases it is given, their elements, the smallest and the largest number, the sum (outputs are NaN until the op
- * runs), and how many cases the op refuses if that operand alone is changed. Then how many of all these refusals
- * each of its conditions makes, in the order in which they are met. If what differs is intended, AX_UPDATE=1
+ * runs), how many cases the op refuses if that operand alone is changed, and a sum with weights after the reference has
+ * computed the same cases in float32. Then that sum of scalars and measures; and how many of all these refusals each of
+ * its conditions makes, in the order in which they are met. If what differs is intended, AX_UPDATE=1
  * writes it into the file, for git to show. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -97,7 +98,7 @@ static bool refuses(const struct ax_case *c, struct ax_tensor *t, size_t change,
 struct counts {
     int given, refused[N_CHANGES];
     int64_t elements;
-    double least, most, sum;
+    double least, most, sum, after;
 };
 
 /* Whether another operand, of a larger dtype, is where t is: then t has no numbers yet. */
@@ -127,6 +128,40 @@ static void count_operand(struct counts *n, const struct ax_case *c, struct ax_t
     n->given++;
 }
 
+/* From −1 to 1, another for each element, so that no two can be exchanged. */
+static double weight(uint64_t i) {
+    return (double)(int64_t)((i + 1) * 0x9E3779B97F4A7C15) * 0x1p-63;
+}
+
+static double weighted(double x, uint64_t i) {
+    return weight(i) * (isfinite(x) ? x : 7);
+}
+
+/* Sums of what the reference leaves behind: the step's and, in all[o].after, each operand's. */
+static double compute(struct counts *all, enum ax_op op, const struct ax_shape *shape, int number,
+                      struct machine *ref) {
+    const struct ax_operand *list = ax_op_operands(op);
+    struct ax_case c;
+    double sum = 0;
+    case_open(&c, op, shape, AX_F32, ref);
+    case_run(&c, ref);
+    for (int o = 0; list[o].name; o++) {
+        const struct ax_tensor *t = ax_operand_tensor(&list[o], c.args);
+        for (int64_t i = 0; t->data && i < ax_tensor_numel(t); i++)
+            all[o].after += number * weighted(ax_case_element(t, i), (uint64_t)i);
+    }
+    const double *scalars = (const double *)&c.step->scalars;
+    const double *measures = (const double *)&c.step->measures;
+    const size_t n = offsetof(struct ax_step_scalars, step) / sizeof(double);
+    for (size_t i = 0; i < n; i++)
+        sum += number * weighted(scalars[i], i);
+    sum += number * weighted((double)(c.step->scalars.step + 3 * c.step->scalars.skip), n);
+    for (size_t i = 0; i < sizeof c.step->measures / sizeof(double); i++)
+        sum += number * weighted(measures[i], n + 1 + i);
+    ax_case_free(&c);
+    return sum;
+}
+
 static void put_operand(struct ax_buf *out, const char *name, const struct counts *n) {
     record_put(out, "  %-14s %3d %8lld", name, n->given, (long long)n->elements);
     if (n->least <= n->most)
@@ -135,14 +170,15 @@ static void put_operand(struct ax_buf *out, const char *name, const struct count
         record_put(out, " %11s %11s %11s", "", "", "");
     for (size_t i = 0; i < N_CHANGES; i++)
         record_put(out, " %*d", (int)strlen(changes[i].name), n->refused[i]);
-    record_put(out, "\n");
+    record_put(out, " %11.5g\n", n->after);
 }
 
-static void put_op(struct ax_buf *out, enum ax_op op) {
+static void put_op(struct ax_buf *out, enum ax_op op, struct machine *ref) {
     struct counts all[AX_MAX_OPERANDS] = {0};
     struct ax_op_cost total = {0};
     struct rules rules = {.n = 0};
     const struct ax_operand *list = ax_op_operands(op);
+    double step = 0;
     int n, n_cases = 0;
     const struct ax_shape *shapes = ax_op_shapes(op, &n);
     for (int o = 0; list[o].name; o++)
@@ -159,6 +195,7 @@ static void put_op(struct ax_buf *out, enum ax_op op) {
             count_operand(&all[o], &c, ax_operand_tensor(&list[o], c.args), &rules);
         ax_case_free(&c);
         n_cases++;
+        step += compute(all, op, &shapes[i], n_cases, ref);
     }
     char family[32];
     ax_op_family(op, family, sizeof family);
@@ -166,7 +203,7 @@ static void put_op(struct ax_buf *out, enum ax_op op) {
                n_cases, total.flops, total.bytes);
     for (int o = 0; list[o].name; o++)
         put_operand(out, list[o].name, &all[o]);
-    record_put(out, "  conditions:");
+    record_put(out, "  step: %.5g\n  conditions:", step);
     for (int i = 0; i < rules.n; i++)
         record_put(out, " %d", rules.list[i].refused);
     record_put(out, "\n");
@@ -175,12 +212,15 @@ static void put_op(struct ax_buf *out, enum ax_op op) {
 static void cases_are_as_recorded(void **state) {
     (void)state;
     struct ax_buf now = {0};
+    struct machine ref;
+    machine_open(&ref, "ref", 2);
     record_put(&now, "%-16s %3s %8s %11s %11s %11s", "", "in", "elements", "least", "most", "sum");
     for (size_t i = 0; i < N_CHANGES; i++)
         record_put(&now, " %s", changes[i].name);
-    record_put(&now, "\n");
+    record_put(&now, "       after\n");
     for (int op = 0; op < AX_OP_COUNT; op++)
-        put_op(&now, (enum ax_op)op);
+        put_op(&now, (enum ax_op)op, &ref);
+    machine_close(&ref);
     record_compare(RECORD, &now);
 }
 
