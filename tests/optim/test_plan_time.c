@@ -369,6 +369,45 @@ static void transfers_follow_the_topology(void **state) {
     assert_true(fabs(item.links[AX_SIM_NETWORK] - 3e9 / network) < 1e-12);
 }
 
+/* Latencies are the first byte's: a hop, or one per step of a ring. Bytes are those of the links that are passed. */
+static void transfers_take_their_hops(void **state) {
+    (void)state;
+    struct ax_rates r = h100();
+    r.hop = 1;
+    r.far_hop = 100;
+    r.transfer_start = 0.25;
+    static const struct {
+        enum ax_collective_kind kind;
+        bool far;
+        int size, local;
+        double seconds, node, network; /* shares of the bytes */
+    } cases[] = {
+        {AX_SEND_RECV, false, 4, 4, 1.25, 1, 0},
+        {AX_SEND_RECV, true, 4, 4, 100.25, 0, 1},
+        {AX_ALL_TO_ALL_V, false, 5, 5, 1.25, 1, 0},
+        {AX_ALL_TO_ALL_V, false, 5, 4, 100.25, 3 / 4., 1 / 4.},
+        {AX_ALL_GATHER, false, 5, 5, 4.25, 1, 0},
+        {AX_ALL_GATHER, false, 9, 8, 800.25, 1, 1 / 64.},
+        {AX_REDUCE_SCATTER, false, 5, 1, 400.25, 0, 1},
+        {AX_ALL_REDUCE, false, 5, 5, 8.25, 1, 0},
+        {AX_ALL_REDUCE, false, 8, 4, 1400.25, 1, 1 / 7.},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct ax_rates_group g = {.size = cases[i].size, .local = cases[i].local};
+        const struct ax_transfer_event t = {.kind = cases[i].kind, .bytes = 1e9};
+        const double link = r.hardware.node_link * r.links[t.kind];
+        const double network = r.hardware.network * r.network;
+        struct ax_sim_item item = {.links = {7, 7}};
+        ax_rates_transfer(&r, &g, cases[i].far, &t, &item);
+        if (fabs(item.seconds - cases[i].seconds) > 1e-9 ||
+            fabs(item.links[AX_SIM_NODE] * link / 1e9 - cases[i].node) > 1e-9 ||
+            fabs(item.links[AX_SIM_NETWORK] * network / 1e9 - cases[i].network) > 1e-9)
+            fail_msg("case %zu: %g s, %g of the node's, %g of the network's", i, item.seconds,
+                     item.links[AX_SIM_NODE] * link / 1e9,
+                     item.links[AX_SIM_NETWORK] * network / 1e9);
+    }
+}
+
 /* Ranks of TP are neighbors, those of a pipeline are far from each other. */
 static void groups_know_their_node(void **state) {
     (void)state;
@@ -721,6 +760,7 @@ int main(void) {
         cmocka_unit_test(an_h200_takes_what_was_measured),
         cmocka_unit_test(amd_adds_along_a_ring),
         cmocka_unit_test(transfers_follow_the_topology),
+        cmocka_unit_test(transfers_take_their_hops),
         cmocka_unit_test(groups_know_their_node),
         cmocka_unit_test(the_parts_are_the_step),
         cmocka_unit_test(copies_are_behind_layers),

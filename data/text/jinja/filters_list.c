@@ -288,20 +288,18 @@ static enum ax_status filter_last(struct ax_jvm *vm, const struct ax_jcall *call
 
 static enum ax_status filter_join(struct ax_jvm *vm, const struct ax_jcall *call,
                                   struct ax_jval *out) {
-    struct ax_jval items = call->self;
     struct ax_jstr empty = {.data = ""}, *sep = &empty;
-    if (call->v[1].kind != AX_JMISSING && call->v[1].kind != AX_JNONE) {
-        struct path path;
-        struct ax_jitems from, parts = {0};
-        AX_TRY(make_path(vm, call->v[1], &path));
-        AX_TRY(ax_jval_items(vm, items, &from));
-        for (size_t i = 0; i < from.n; i++) {
-            struct ax_jval part;
-            AX_TRY(get_by_path(vm, &path, from.items[i], &part));
-            AX_TRY(ax_jitems_add(&vm->arena, &parts, part));
-        }
-        AX_TRY(ax_jitems_done(&vm->arena, &parts, AX_JLIST, &items));
+    struct path path;
+    struct ax_jitems from, parts = {0};
+    struct ax_jval items;
+    AX_TRY(make_path(vm, call->v[1], &path));
+    AX_TRY(ax_jval_items(vm, call->self, &from));
+    for (size_t i = 0; i < from.n; i++) {
+        struct ax_jval part;
+        AX_TRY(get_by_path(vm, &path, from.items[i], &part));
+        AX_TRY(ax_jitems_add(&vm->arena, &parts, part));
     }
+    AX_TRY(ax_jitems_done(&vm->arena, &parts, AX_JLIST, &items));
     if (call->v[0].kind != AX_JMISSING)
         AX_TRY(ax_jval_to_str(vm, call->v[0], &sep));
     return ax_jtext_join(vm, sep, items, true, out);
