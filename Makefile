@@ -52,7 +52,6 @@ endif
 OMP := -fopenmp
 SAN := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer)
 CPPFLAGS := -I. $(if $(DEPS),-I"$(DEPS)/include") -D_GNU_SOURCE -DAX_VERSION='"$(VERSION)"'
-# Expanded in the recipe, so that OPT may contain $@ (tools/mutate_tests.py).
 CFLAGS = -std=c11 $(OPT) $(WARN) $(OMP) $(SAN) -fPIC -fno-semantic-interposition -fno-math-errno -ffp-contract=off -pthread -MMD -MP
 CXXFLAGS = $(filter-out -std=c11 $(OMP),$(CFLAGS)) -std=c++17 -fvisibility=hidden
 DEPS_LD := $(if $(DEPS),-L"$(DEPS)/lib" -Wl$(comma)-rpath$(comma)"$(DEPS)/lib")
@@ -431,8 +430,8 @@ bench-peers: $(BIN) $(if $(AXTRAIN_PYTHON),,peers) ## PyTorch, TRL, transformers
 goldens: ## make tests/goldens again with PyTorch, transformers and TRL, and compare (Python 3.11; minutes)
 	@BUILD=$(BUILD) tests/goldens/make/run $(if $(ONLY),--only $(ONLY))
 
-mutate: ## mutation testing: SECONDS=600 SEED=1 (docs/mutate.md); the last line is "caught N of M"
-	@tools/mutate --seconds $(or $(SECONDS),600) --seed $(or $(SEED),1)
+mutate: ## mutation testing: MUTANTS=100 SEED=1 (docs/mutate.md); the last line is "caught N of M"
+	@tools/mutate --mutants $(or $(MUTANTS),100) --seed $(or $(SEED),1)
 
 clean: ## remove build folders
 	rm -rf build build-*

@@ -10,6 +10,13 @@ from typing import NamedTuple
 import clang.cindex as cindex
 from clang.cindex import CursorKind as K
 
+CHOICE = """extern int ax_mutant; extern unsigned char *ax_mutants_reached;
+static inline int ax_mutant_is(int number) {
+    __atomic_store_n(&ax_mutants_reached[number], 1, __ATOMIC_RELAXED);
+    return ax_mutant == number;
+}
+#line 1
+"""
 KINDS = ("compare", "sign", "off-by-one", "assign", "call", "field")
 SWAPPED = {
     "compare": {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "&&": "||", "||": "&&"},
@@ -49,6 +56,15 @@ class Mutant(NamedTuple):
         return text[: self.offset] + self.new + "\n" * lines + text[self.offset + len(self.old) :]
 
 
+class Function(NamedTuple):
+    start: int
+    end: int
+    name: str
+    body: int  # offset of its {
+    returns: bool  # a value
+    labels: list
+
+
 class Source:
     """One file: its tokens, and the sites collected from its AST."""
 
@@ -59,7 +75,7 @@ class Source:
         self.spans = [(m.start() - 1, m.end() - 1, m[0]) for m in self.tokens]
         self.index = {start: i for i, (start, _, _) in enumerate(self.spans)}
         self.talk = [r for r in map(self._talk, range(len(self.spans))) if r]
-        self.functions = []  # (start, end, name)
+        self.functions = []
         self.sites = {}  # (kind, offset) -> {(offset, old, new): leak}
 
     def token(self, i):
@@ -86,7 +102,7 @@ class Source:
 
     def drop(self, kind, i, leak=False):
         """Removes the statement that starts at token i, except its semicolon."""
-        if any(self.spans[i][0] == start for start, _, _ in self.functions):
+        if any(self.spans[i][0] == f.start for f in self.functions):
             return  # all of the function is a macro's expansion, of which this is the use
         depth = 0
         for j in range(i, len(self.spans)):
@@ -106,14 +122,14 @@ class Source:
         return found
 
     def _mutant(self, kind, number, offset, old, new, leak):
-        inside = [name for a, b, name in self.functions if a <= offset < b]
+        inside = [f for f in self.functions if f.body < offset < f.end]
         if not inside:
             return None
         start = self.text.rfind("\n", 0, offset) + 1
         end = self.text.find("\n", offset + len(old))
         shown = f"{self.text[start:offset]}[{old} => {new}]{self.text[offset + len(old):end]}"
         line = self.text.count("\n", 0, offset) + 1
-        return Mutant(self.path, line, offset - start + 1, kind, number, inside[-1], offset, old, new,
+        return Mutant(self.path, line, offset - start + 1, kind, number, inside[-1].name, offset, old, new,
                       " ".join(shown.encode("latin-1").decode(errors="replace").split()), leak)
 
 
@@ -124,6 +140,15 @@ def file_offset(location, path):
     lib.clang_getFileLocation(location, ctypes.byref(file), None, None, ctypes.byref(offset))
     name = file and cindex.File(file).name
     return offset.value if name and name.removeprefix("./") == path else -1
+
+
+def function(source, cursor, start, end):
+    body = next(kid for kid in cursor.get_children() if kid.kind == K.COMPOUND_STMT)
+    labels = {c.spelling for c in body.walk_preorder() if c.kind == K.LABEL_STMT}
+    at = file_offset(body.extent.start, source.path)
+    if source.text[at : at + 1] != "{":
+        at = end  # a macro has the body: nothing in it is mutated
+    return Function(start, end, cursor.spelling, at, cursor.result_type.spelling != "void", sorted(labels))
 
 
 def statements(cursor, kids):
@@ -225,7 +250,7 @@ def tries(source):
 
 
 def find(folder, path, flag_sets):
-    """The mutants of one file, compiled in one or more ways: {kind: [[mutant, …] of a site, …]}."""
+    """One file, compiled in one or more ways: its Source."""
     lib = cindex.conf.lib
     lib.clang_getFileLocation.argtypes = [cindex.SourceLocation] + [ctypes.c_void_p] * 4
     lib.clang_getFileLocation.restype = None
@@ -238,7 +263,26 @@ def find(folder, path, flag_sets):
         for cursor in unit.cursor.get_children():
             start, end = (file_offset(at, path) for at in (cursor.extent.start, cursor.extent.end))
             if cursor.kind == K.FUNCTION_DECL and cursor.is_definition() and 0 <= start < end:
-                source.functions.append((start, end, cursor.spelling))
+                source.functions.append(function(source, cursor, start, end))
                 visit(source, cursor, False)
     tries(source)
-    return source.mutants()
+    return source
+
+
+def together(source, mutants):
+    """The file's text with all of its `mutants`, {number: mutant}: each function begins with a copy of its body for
+    each mutant in it, which runs in its place if ax_mutant is the number (mutate_chosen.c)."""
+    text = source.text
+    functions = {f.body: f for f in source.functions}  # once, in however many ways the file is compiled
+    for f in sorted(functions.values(), reverse=True):
+        copies = []
+        for number, mutant in sorted(mutants.items()):
+            if f.body < mutant.offset < f.end:
+                changed = mutant.apply(source.text)
+                body = changed[f.body : f.end + len(changed) - len(source.text)]
+                labels = f"__label__ {', '.join(f.labels)};" if f.labels else ""
+                end = "__builtin_unreachable();" if f.returns else "return;"
+                copies.append(f"if (ax_mutant_is({number})) {{ {labels} {body} {end} }}\n")
+        if copies:
+            text = f"{text[:f.body]}{{{''.join(copies)}{source.text[f.body:f.end]}}}{text[f.end:]}"
+    return CHOICE + text

@@ -1,7 +1,7 @@
-"""Builds mutants and runs tests on them, in copies of the tree under build-mutate/ (see tools/mutate).
+"""Builds a library with many mutants and runs tests on each, in copies of the tree under build-mutate/ (see tools/mutate).
 
-The library is shared here: a mutant costs one compile and one link, and every test and axtrain,
-linked once, load it from their own folder.
+The library is shared here: every test and axtrain, linked once, load it from their own folder, and which mutant it is, if
+any, is written into its file before a test starts (mutate_chosen.c).
 """
 import concurrent.futures
 import hashlib
@@ -12,14 +12,19 @@ import select
 import shlex
 import shutil
 import signal
+import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
 
+import mutate_sites as sites
+
 LIBS = "-ljansson -lyaml -lpcre2-8 -lutf8proc -lzstd -lz -lm -ldl".split()
 BESIDE = ["-shared", "-Wl,-rpath,$ORIGIN"]  # finds libaxtrain-gloo.so
+MARK = b"ax_mutants here\0"
 PROGRAMS = ("tests/goldens/replay", *(f"tests/bench/{name}" for name in ("bench", "plan_score", "sandbox")))  # that tests start
 # A test runs in its own process namespace, with its own /tmp and /dev/shm: when it ends, nothing of
 # it remains.
@@ -35,70 +40,86 @@ class Stopped(Exception):
 class Build:
     """One way of building the tree: its make variables, its folder, how it links."""
 
-    def __init__(self, folder, cc, opt, link=(), sanitize=""):
-        self.folder, self.cc = folder, cc
-        self.make = [f"CC={cc}", f"BUILD=../{folder.name}", "WARN=-w", f"OPT={opt}", f"SANITIZE={sanitize}", "CUDA="]
-        self.link_flags = ["-fopenmp", "-pthread", *link, *([f"-fsanitize={sanitize}"] if sanitize else [])]
+    def __init__(self, folder, opt, sanitize=""):
+        self.folder = folder
+        self.make = [f"BUILD=../{folder.name}", "WARN=-w", f"OPT={opt}", f"SANITIZE={sanitize}", "CUDA="]
+        self.link_flags = ["-fopenmp", "-pthread", *([f"-fsanitize={sanitize}"] if sanitize else [])]
 
 
 class Bench:
     def __init__(self, repo, folder, workers, sanitize):
         self.repo, self.folder, self.workers = repo, folder, workers
-        self.tree = folder / "tree"
-        # Counters of static functions are named after their main file's base name: two put_string of two
-        # json.c, or one of two instruction sets, would share them. The object's path is unique.
-        self.cover = Build(folder / "cover", "clang-16", "-O1 -g0 -fprofile-instr-generate -fcoverage-mapping "
-                           "-mllvm -runtime-counter-relocation -Xclang -main-file-name -Xclang $@",
-                           ["-fprofile-instr-generate"])
-        self.plain = Build(folder / "plain", "gcc", "-O2 -g0")
-        self.sanitize, self.under_test = sanitize, self.plain
+        self.plain, self.tree = folder / "plain", folder / "tree"  # copies without the mutants, and with them
+        self.build = Build(folder / "build", "-O2 -g0")
         if sanitize:
-            self.under_test = Build(folder / sanitize.replace(",", "-"), "gcc", "-O1 -g1", sanitize=sanitize)
+            self.build = Build(folder / sanitize.replace(",", "-"), "-O1 -g1", sanitize)
+        self.sanitize = sanitize
         self.stopped = False
         self.running, self.lock = set(), threading.Lock()
 
     # ---- building
 
     def prepare(self, with_long):
-        """`with_long`: with the tests of `make test-long`, too."""
-        self.copy_tree()
-        start = time.monotonic()
-        sources = sorted(p.relative_to(self.tree).as_posix() for p in self.tree.glob("tests/*/test_*.c"))
+        """Finds sources and tests; `with_long`: with those of `make test-long`, too."""
+        listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=self.repo,
+                                check=True, capture_output=True, text=True).stdout.split("\0")
+        self.names = {n for n in listed if n and (self.repo / n).is_file()}
+        self.copy(self.repo, self.plain, {})
+        sources = sorted(p.relative_to(self.plain).as_posix() for p in self.plain.glob("tests/*/test_*.c"))
         tests = [s[len("tests/"):-len(".c")] for s in sources if not s.startswith("tests/cuda/")]
-        long = (self.tree / "tests/long.txt").read_text().splitlines()
+        long = (self.plain / "tests/long.txt").read_text().splitlines()
         self.with_long = with_long
         self.tests = [t for t in tests if with_long or t not in long or self.choice(t)]
+        self.sandbox = self.find_sandbox()
+        self.commands = self.compile_commands()
+        self.sources, self.objects = {}, {}
+
+    def source(self, file):
+        """Its Source."""
+        if file not in self.sources:
+            os.chdir(self.plain)  # libclang reports file names as given
+            self.sources[file] = sites.find(self.plain, file, self.clang_flags(file))
+        return self.sources[file]
+
+    def build_together(self, mutants):
+        """Builds the library with all of them, and all tests. Their numbers are their places in the list."""
+        start, files = time.monotonic(), {}
+        for number, mutant in enumerate(mutants):
+            files.setdefault(mutant.file, {})[number] = mutant
+        self.copy(self.plain, self.tree,
+                  {"base/mutate_chosen.c": (self.plain / "tools/mutate_chosen.c").read_bytes()} |
+                  {f: sites.together(self.source(f), of).encode("latin-1") for f, of in files.items()})
         product = [p for p in sorted(self.tree.rglob("*")) if p.suffix in (".c", ".h", ".cpp")
                    and not p.is_relative_to(self.tree / "tests")]
-        self.product_key = digest(product) + hashlib.sha1(" ".join(self.cover.make).encode()).hexdigest()[:4]
-        self.sandbox = self.find_sandbox()
-        for build in (self.cover, self.under_test):
-            self.build_all(build)
-        self.commands = self.compile_commands(self.under_test)
+        self.product_key = digest(product) + hashlib.sha1(" ".join(self.build.make).encode()).hexdigest()[:4]
+        self.build_all()
         for worker in range(self.workers):
             self.fresh_worker(worker)
+        library = (self.build.folder / "bin/libaxtrain.so").read_bytes()
+        self.place = library.index(MARK)
+        if library.count(MARK) != 1:
+            raise SystemExit("mutate: the library has more than one place for the choice of a mutant")
         print(f"built in {time.monotonic() - start:.0f} s", flush=True)
-        self.collect()
-        path = self.folder / f"baseline-{self.under_test.folder.name}.json"
-        self.baseline_path, self.baselines = path, json.loads(path.read_text()) if path.exists() else {}
-        self.baseline_locks = {test: threading.Lock() for test in self.tests}
 
-    def copy_tree(self):
-        """Syncs build-mutate/tree with the working tree, including new files but not ignored ones."""
-        names = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=self.repo,
-                               check=True, capture_output=True, text=True).stdout.split("\0")
-        names = {n for n in names if n and (self.repo / n).is_file()}
-        for old in [p for p in self.tree.rglob("*") if p.is_file()]:
-            if old.relative_to(self.tree).as_posix() not in names:
+    def copy(self, origin, to, others):
+        """Syncs a copy with the working tree's files, new ones included but not ignored ones, and `others`, {name: content},
+        in place of its."""
+        names = self.names | others.keys()
+        for old in [p for p in to.rglob("*") if p.is_file()]:
+            if old.relative_to(to).as_posix() not in names:
                 old.unlink()
         for name in names:
-            old, new = self.repo / name, self.tree / name
-            if not new.exists() or old.read_bytes() != new.read_bytes():
+            new = to / name
+            content = others[name] if name in others else (origin / name).read_bytes()
+            if not new.exists() or content != new.read_bytes():
                 new.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(old, new)
+                new.write_bytes(content)
+                if name not in others:
+                    shutil.copymode(origin / name, new)
 
-    def build_all(self, build):
+    def build_all(self):
         """Builds library, axtrain and all tests in build.folder/bin; rebuilds only what changed."""
+        build = self.build
         print(f"building {build.folder.name} ({' '.join(build.make)})", flush=True)
         helpers = [f"../{build.folder.name}/{p.relative_to(self.tree).with_suffix('.o')}"
                    for p in sorted([*self.tree.glob("tests/*.c"), self.tree / "tests/doubles/far.c"])]
@@ -120,25 +141,25 @@ class Bench:
             beside.parent.mkdir(parents=True, exist_ok=True)
             beside.unlink(missing_ok=True)
             shutil.copy(stub, beside)
-        self.link(build, out / "libaxtrain.so", [*BESIDE, "-Wl,--whole-archive", library, "-Wl,--no-whole-archive"])
+        self.link(out / "libaxtrain.so", [*BESIDE, "-Wl,--whole-archive", library, "-Wl,--no-whole-archive"])
 
         def link(name):
             up, more = "/".join(["$ORIGIN", *[".."] * name.count("/")]), [*helpers, "-lcmocka"] if "/" in name else []
-            self.link(build, out / name, [mains[name], *more, f"-L{out}", f"-Wl,-rpath,{up}", "-laxtrain"])
+            self.link(out / name, [mains[name], *more, f"-L{out}", f"-Wl,-rpath,{up}", "-laxtrain"])
 
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(link, mains))
 
-    def link(self, build, out, words):
+    def link(self, out, words):
         inputs = [self.tree / w for w in words if not w.startswith("-")]
         if not out.exists() or any(i.stat().st_mtime > out.stat().st_mtime for i in inputs):
             out.parent.mkdir(parents=True, exist_ok=True)
             out.unlink(missing_ok=True)  # workers have links to it
-            self.call([build.cc, *build.link_flags, "-o", out, *words, *LIBS], self.tree)
+            self.call(["gcc", *self.build.link_flags, "-o", out, *words, *LIBS], self.tree)
 
-    def compile_commands(self, build):
+    def compile_commands(self):
         """{source: [command of each of its objects]}, from make's dry run."""
-        dry = subprocess.run(["make", "-Bn", *build.make, f"../{build.folder.name}/libaxtrain.a"], cwd=self.tree,
+        dry = subprocess.run(["make", "-Bn", *self.build.make, f"../{self.build.folder.name}/libaxtrain.a"], cwd=self.plain,
                              check=True, capture_output=True, text=True).stdout
         commands = {}
         for line in dry.splitlines():
@@ -155,41 +176,42 @@ class Bench:
         folder = self.folder / f"worker{worker}"
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(self.tree, folder / "tree")
-        shutil.copytree(self.under_test.folder / "bin", folder / "bin", copy_function=os.link)
+        shutil.copytree(self.build.folder / "bin", folder / "bin", copy_function=os.link)
+        own = folder / "bin/libaxtrain.so"
+        own.unlink()
+        shutil.copy(self.build.folder / "bin/libaxtrain.so", own)
         (folder / "tmp").mkdir()
 
-    def build(self, worker, mutant):
-        """Builds the mutant's library for the worker's tests. "differs", or why it does not count."""
-        folder = self.folder / f"worker{worker}"
-        source = folder / "tree" / mutant.file
-        text = source.read_text(encoding="latin-1")
-        source.write_text(mutant.apply(text), encoding="latin-1")
-        built = self.under_test.folder
-        objects, same = {}, True
-        try:
-            for i, command in enumerate(self.commands[mutant.file]):
-                original = command[command.index("-o") + 1]
-                mine = folder / f"{i}.o"
-                words = [mine if w == original else w for w in command]
-                if subprocess.run(words, cwd=folder / "tree", capture_output=True, timeout=300).returncode != 0:
-                    return "does not compile"
-                objects[original] = mine
-                same = same and mine.read_bytes() == (self.tree / original).read_bytes()
-        except subprocess.TimeoutExpired:
-            return "does not compile in 300 s"
-        finally:
+    def compile(self, file, text):
+        """What the file's commands make of the text: a list of objects' contents; or why not."""
+        objects = []
+        with tempfile.TemporaryDirectory() as out:
+            source, made = Path(out) / "mutant.c", Path(out) / "mutant.o"
             source.write_text(text, encoding="latin-1")
-        if same:
-            return "same machine code"
-        others = [p for p in sorted(built.rglob("*.o")) if "tests" not in p.parts
-                  and (self.tree / p.relative_to(built).parent / f"{p.name.split(chr(46))[0]}.c").exists()
-                  and p not in (built / "main.o", built / "cmd/commit.o")]
-        mine = {(self.tree / o).resolve(): m for o, m in objects.items()}
-        library = folder / "bin/libaxtrain.so"
-        library.unlink()
-        self.call([self.under_test.cc, *BESIDE, *self.under_test.link_flags, "-o", library,
-                   *[mine.get(p.resolve(), p) for p in others], *LIBS], self.tree)
-        return "differs"
+            for command in self.commands[file]:
+                words = [made if w == command[command.index("-o") + 1] else w for w in command[:-1]]
+                try:
+                    done = subprocess.run([*words, f"-fmacro-prefix-map={out}=.", source], cwd=self.plain, capture_output=True, timeout=300)
+                except subprocess.TimeoutExpired:
+                    return "does not compile in 300 s"
+                if done.returncode != 0:
+                    return "does not compile"
+                objects.append(made.read_bytes())
+        return objects
+
+    def compare(self, mutants):
+        """For each, "differs" if its machine code does, or why it does not count."""
+        def one(mutant):
+            text = self.source(mutant.file).text
+            if mutant.file not in self.objects:
+                self.objects[mutant.file] = self.compile(mutant.file, text)
+            objects = self.compile(mutant.file, mutant.apply(text))
+            if isinstance(objects, str):
+                return objects
+            return "same machine code" if objects == self.objects[mutant.file] else "differs"
+
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            return list(pool.map(one, mutants))
 
     def call(self, words, cwd):
         done = subprocess.run([str(w) for w in words], cwd=cwd, capture_output=True, text=True)
@@ -207,16 +229,23 @@ class Bench:
         print("mutate: namespaces are not available: files that a mutant leaves in /tmp stay there")
         return None
 
-    def execute(self, binary, worker, limit, environment, to_the_end=False):
+    def choose(self, worker, number, path=""):
+        """Makes the worker's library this mutant, or none (−1), and notes what it reaches in the file at `path`."""
+        with open(self.folder / f"worker{worker}/bin/libaxtrain.so", "r+b") as library:
+            library.seek(self.place + len(MARK))
+            library.write(struct.pack("=i492s", number, str(path).encode()))
+
+    def execute(self, test, worker, limit, to_the_end=False):
         """(outcome, seconds, output) of one test: "passed", "failed", "took too long". It is stopped
         at the first failure, unless `to_the_end`."""
         folder = self.folder / f"worker{worker}"
+        binary = folder / "bin/tests" / test
         shutil.rmtree(folder / "tmp", ignore_errors=True)
         (folder / "tmp").mkdir()
         env = {**os.environ, "HF_HUB_OFFLINE": "1", "AX_TEST_GOLDENS": str(self.tree / "tests/goldens"),
                "AX_TEST_BIN": str(binary.parents[2] / "axtrain"), "OMP_WAIT_POLICY": "passive", "AX_CHECK_MEMORY": "1",
                "ASAN_OPTIONS": "hard_rss_limit_mb=8192",
-               "TSAN_OPTIONS": f"suppressions={self.tree}/tests/sanitizers.supp", **environment}
+               "TSAN_OPTIONS": f"suppressions={self.tree}/tests/sanitizers.supp", **self.environment(test)}
         memory = "0" if self.sanitize else str(12 << 20)
         words = [*self.sandbox, folder / "tmp", memory, binary] if self.sandbox else [binary]
         start, output, outcome = time.monotonic(), b"", ""
@@ -248,7 +277,7 @@ class Bench:
         return outcome, time.monotonic() - start, output
 
     def includes(self, test, header):
-        return f'"tests/{header}"' in (self.tree / f"tests/{test}.c").read_text()
+        return f'"tests/{header}"' in (self.plain / f"tests/{test}.c").read_text()
 
     def choice(self, test):
         """Leaves out those of a program's tests that only `make test-long` runs."""
@@ -257,26 +286,10 @@ class Bench:
     def environment(self, test):
         return self.choice(test) | ({"AXTRAIN_SWEEP": "1"} if self.sanitize and self.includes(test, "sweep.h") else {})
 
-    def run(self, worker, test, mutated):
-        if not mutated:
-            binary, limit = self.under_test.folder / "bin/tests" / test, 1200
-        else:
-            binary = self.folder / f"worker{worker}" / "bin/tests" / test
-            limit = max(10, 5 * self.baselines[test]["seconds"])
-        return self.execute(binary, worker, limit, self.environment(test))
-
-    def baseline(self, worker, test):
-        """True if the test passes on the unmodified tree. Checked once per tree, before its first mutant."""
-        with self.baseline_locks[test]:
-            key = self.key(test)
-            if self.baselines.get(test, {}).get("key") != key:
-                outcome, seconds, output = self.run(worker, test, mutated=False)
-                if outcome != "passed":
-                    print(f"EXCLUDED: {test} {outcome} on the unmodified tree:\n{output.decode(errors='replace')[-1500:]}")
-                self.baselines[test] = {"key": key, "passes": outcome == "passed", "seconds": seconds}
-                with self.lock:
-                    self.baseline_path.write_text(json.dumps(self.baselines))
-            return self.baselines[test]["passes"]
+    def run(self, worker, test, number):
+        """Of a mutant, by a test that passes without it."""
+        self.choose(worker, number)
+        return self.execute(test, worker, max(10, 5 * self.reached[test]["seconds"]))
 
     def on_workers(self, work):
         with concurrent.futures.ThreadPoolExecutor(self.workers) as pool:
@@ -297,7 +310,7 @@ class Bench:
             for process in self.running:
                 end_group(process, wait=False)
 
-    # ---- coverage
+    # ---- what reaches which mutants
 
     def key(self, test):
         room, name = test.split("/")
@@ -305,14 +318,15 @@ class Bench:
                and (p.stem == name or not p.name.startswith("test_"))]
         return self.product_key + digest(own + sorted(self.tree.glob("tests/*.[ch]"))) + "".join(self.choice(test).values())
 
-    def collect(self):
-        """self.lines: {test: {file: [lines it runs]}}, including the test's children, even killed ones."""
-        path = self.folder / "coverage.json"
+    def collect(self, mutants):
+        """self.reached: {test: {"seconds", "passes" without a mutant, "mutants" reached}}, also by its children, even
+        killed ones."""
+        path = self.folder / "reached.json"
         known = json.loads(path.read_text()) if path.exists() else {}
         todo = [t for t in self.tests if known.get(t, {}).get("key") != self.key(t)]
-        self.lines = {t: known[t] for t in self.tests if t not in todo}
+        self.reached = {t: known[t] for t in self.tests if t not in todo}
         if todo:
-            print(f"coverage: {len(todo)} new or changed tests, {self.workers} at a time", flush=True)
+            print(f"{len(todo)} new or changed tests without a mutant, {self.workers} at a time", flush=True)
         start, queue = time.monotonic(), iter(todo)
 
         def work(worker):
@@ -321,71 +335,54 @@ class Bench:
                     test = next(queue, None)
                 if test is None:
                     return
-                found = self.cover_one(worker, test)
+                found = self.reach(worker, test, len(mutants))
                 with self.lock:
-                    self.lines[test] = found
-                    path.write_text(json.dumps(self.lines))
+                    self.reached[test] = found
+                    path.write_text(json.dumps(self.reached))
 
         self.on_workers(work)
         if self.stopped:
             raise Stopped
         if todo:
-            print(f"coverage took {time.monotonic() - start:.0f} s", flush=True)
-        quickest = min(self.tests, key=lambda t: self.lines[t]["seconds"])
-        self.counted = {file: set(lines) for file, lines in self.cover_one(0, quickest, "\\d+")["files"].items()}
+            print(f"that took {time.monotonic() - start:.0f} s", flush=True)
 
-    def cover_one(self, worker, test, count="[1-9]"):
-        folder = self.folder / f"worker{worker}"
-        profile = folder / "profile"
-        shutil.rmtree(profile, ignore_errors=True)
-        profile.mkdir()
-        # %c: counters are mapped into the file, so that even a killed child has written them;
-        # %m: the test and every axtrain that it starts share the file.
-        outcome, seconds, _ = self.execute(self.cover.folder / "bin/tests" / test, worker, 1200,
-                                           self.choice(test) | {"LLVM_PROFILE_FILE": f"{profile}/%c%m.profraw"}, to_the_end=True)
-        if outcome != "passed":
-            print(f"coverage: {test} {outcome} in the coverage build (clang)")
-        files = {}
-        raw = list(profile.glob("*.profraw"))
-        if raw:
-            self.call(["llvm-profdata-16", "merge", "--sparse", "-o", profile / "merged", *raw], folder)
-            text = subprocess.run(["llvm-cov-16", "export", "--format=lcov", f"--instr-profile={profile}/merged",
-                                   self.cover.folder / "bin/libaxtrain.so"], check=True, capture_output=True,
-                                  text=True).stdout
-            for record in text.split("end_of_record"):
-                name = re.search(r"^SF:(.*)", record, re.M)
-                ran = [int(n) for n in re.findall(rf"^DA:(\d+),{count}", record, re.M)]
-                if name and ran:
-                    files[os.path.relpath(os.path.join(self.tree, name[1]), self.tree)] = ran
-        return {"key": self.key(test), "seconds": seconds, "files": files, "complete": outcome == "passed"}
+    def observe(self, worker, test, number):
+        """(outcome, seconds, output) of a whole test with a mutant or none (−1), and a byte for each mutant: 1 if reached."""
+        seen = self.folder / f"worker{worker}/reached"
+        seen.write_bytes(bytes(1 << 16))
+        self.choose(worker, number, seen)
+        return *self.execute(test, worker, 1200, to_the_end=True), seen.read_bytes()
 
-    def before_assertions(self, mutant):
-        """The line that says whether the mutant's runs: clang counts none right after an assertion."""
-        text, line = (self.tree / mutant.file).read_text(encoding="latin-1").split("\n"), mutant.line
-        while line > 1 and text[line - 2].lstrip().startswith("AX_ASSERT("):
-            line -= 1
-        return line
+    def reach(self, worker, test, count):
+        for _ in range(2):  # a busy machine can fail one
+            outcome, seconds, output, reached = self.observe(worker, test, -1)
+            if outcome == "passed":
+                break
+        else:
+            print(f"EXCLUDED: {test} {outcome} without a mutant:\n{output.decode(errors='replace')[-1500:]}")
+        mutants = [number for number in range(count) if reached[number]]
+        return {"key": self.key(test), "seconds": seconds, "passes": outcome == "passed", "mutants": mutants}
 
-    def reaching(self, mutant):
-        """Tests that run the mutant's line: fast, nearby and specific ones first.
-
-        Where that is not known, tests that run the file: all, if clang counts no line there (a macro made the
-        function), else those that failed in the coverage build.
-        """
+    def nearest(self, mutant, tests, seconds):
+        """The tests in order: fast, nearby and specific ones first."""
         room, stem = mutant.file.split("/")[0], Path(mutant.file).stem
 
         def price(test):
-            about = self.lines[test]
             near = 0.1 if test.split("/test_")[1] in (stem, stem.split("_")[0]) else 1
             near *= 0.3 if test.split("/")[0] == room else 1
-            return (about["seconds"] + 0.1) * near
+            return (seconds(test) + 0.1) * near
 
-        line = self.before_assertions(mutant)
-        reach = [t for t in self.tests if line in self.lines[t]["files"].get(mutant.file, ())]
-        uncounted = line not in self.counted.get(mutant.file, ())
-        may_reach = [t for t in self.tests if mutant.file in self.lines[t]["files"]
-                     and (uncounted or not self.lines[t].get("complete", True))]
-        return sorted(reach or may_reach, key=price)
+        return sorted(tests, key=price)
+
+    def reaching(self, number, mutant):
+        """Tests that reach the mutant, the nearest first. Where none is known to, as a sandbox keeps its programs from
+        saying so, all whose names have a word of its file's."""
+        passing = [t for t in self.tests if self.reached[t]["passes"]]
+        words = set(Path(mutant.file).with_suffix("").parts[1:])
+        nearby = [t for t in passing if t.split("/")[0] == mutant.file.split("/")[0]
+                  and words & set(t.split("/test_")[1].split("_"))]
+        reach = [t for t in passing if number in self.reached[t]["mutants"]]
+        return self.nearest(mutant, reach or nearby, lambda test: self.reached[test]["seconds"])
 
 
 def as_in_a_shell():
