@@ -66,7 +66,7 @@ static pid_t owner_of(const char *name, const char *base, const char *kind) {
         return 0;
     const char *digits = name + n + k;
     size_t len = strspn(digits, "0123456789");
-    if (len == 0 || len > 9 || digits[len] != '\0')
+    if (len > 9 || digits[len] != '\0') /* none are 0 */
         return 0;
     return (pid_t)strtol(digits, NULL, 10);
 }

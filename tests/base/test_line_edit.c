@@ -218,6 +218,11 @@ static void keys_edit(void **state) {
         {"xhello\x01\x04\r", "hello"},
         {"one two\x17three\r", "one three"},
         {"one, two  \x17three\r", "one, three"},
+        {"a\x17x\r", "x"},
+        {" \x17x\r", "x"},
+        {" \x01\x1b"
+         "d\r",
+         ""},
         {"one two\x01\x0b\r", ""},
         {"one two\x15three \x19\r", "three "}, /* Ctrl-Y is no key */
         {"one two\x1b"
