@@ -151,8 +151,37 @@ static void other_tasks(void **state) {
     says(&o, CHAT, "type: chat_template");
 }
 
+/* A file that is one object around its records. */
+static void records_in_a_record(void **state) {
+    (void)state;
+    static const struct {
+        const char *record, *column;
+    } cases[] = {
+        {"{\"version\": 1, \"data\": [" QA ", 3]}", "data"},
+        {"{\"info\": [], \"a\": [1], \"train set\": [" CHAT "]}", "train set"},
+        {"{\"version\": 1, \"data\": [{\"one\": \"x\", \"two\": \"y\"}]}", NULL},
+        {"{\"version\": 1, \"data\": " QA "}", NULL},
+    };
+    const struct ax_format_options o = {.type = "completion", .field = "text"};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char want[300] = "missing";
+        json_t *v = json_loads(cases[i].record, 0, NULL);
+        assert_non_null(v);
+        if (cases[i].column)
+            snprintf(want, sizeof want,
+                     "missing; if the objects in \"%s\" are the records, write them alone: jq -c "
+                     "'.[\"%s\"][]' FILE > rows.jsonl",
+                     cases[i].column, cases[i].column);
+        assert_int_equal(ax_record_error_hint(ax_error(AX_ERR_DATA, "missing"), &o, v),
+                         AX_ERR_DATA);
+        assert_string_equal(ax_error_text(), want);
+        json_decref(v);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(conversations), cmocka_unit_test(texts),
-                                       cmocka_unit_test(no_type), cmocka_unit_test(other_tasks)};
+                                       cmocka_unit_test(no_type), cmocka_unit_test(other_tasks),
+                                       cmocka_unit_test(records_in_a_record)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

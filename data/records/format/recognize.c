@@ -320,10 +320,28 @@ static void advise(const struct ax_record_shape *d, const json_t *record, enum a
         snprintf(buf, size, "%s", text);
 }
 
+/* A column with a list of what could be records, as in {"data": [{"text": …}, …]}; NULL if there is none. */
+static const char *find_inner(const json_t *record) {
+    const char *column;
+    json_t *v;
+    json_object_foreach((json_t *)(uintptr_t)record, column, v) {
+        json_t *first = json_array_get(v, 0);
+        if (json_is_object(first) && ax_records_recognize(&first, 1).kind != AX_RECORD_UNKNOWN)
+            return column;
+    }
+    return NULL;
+}
+
 enum ax_status ax_record_error_hint(enum ax_status st, const struct ax_format_options *o,
                                     json_t *record) {
     const struct ax_record_shape d = ax_records_recognize(&record, 1);
+    const char *inner = d.kind == AX_RECORD_UNKNOWN ? find_inner(record) : NULL;
     char advice[400];
+    if (inner)
+        return ax_error(st,
+                        "%s; if the objects in \"%.100s\" are the records, write them alone: jq -c "
+                        "'.[\"%.100s\"][]' FILE > rows.jsonl",
+                        ax_error_text(), inner, inner);
     if (d.kind == AX_RECORD_UNKNOWN || is_read(&d, o, record))
         return st;
     advise(&d, record, o->task, advice, sizeof advice);
