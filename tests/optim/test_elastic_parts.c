@@ -176,10 +176,49 @@ static void a_damaged_part_is_refused(void **state) {
     free(memory);
 }
 
+/* Whichever copy of the weights survives, its ranks write all parts. */
+static void a_copy_has_all_parts(void **state) {
+    (void)state;
+    /* pp, dp_replicate, dp_shard, cp, tp, ep */
+    static const struct ax_mesh_sizes meshes[] = {
+        {1, 2, 1, 1, 1, 1}, {1, 2, 2, 1, 1, 1}, {2, 2, 1, 1, 2, 1},
+        {2, 2, 2, 2, 1, 2}, {3, 2, 1, 1, 1, 1}, {2, 3, 3, 1, 2, 1},
+    };
+    struct ax_stack none = {0};
+    struct ax_runtime rt = {0};
+    assert_int_equal(ax_queue_create(&rt.q, "ref", NULL, 1, &none), AX_OK);
+    for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
+        const struct ax_mesh_sizes *s = &meshes[i];
+        const int n = s->pp * s->dp_shard * s->cp * s->tp, copies = s->dp_replicate;
+        for (int copy = 0; copy < copies; copy++) {
+            assert_int_equal(ax_remove_tree(in_scratch("memory")), AX_OK);
+            assert_int_equal(ax_mkdir(in_scratch("memory")), AX_OK);
+            const struct ax_train_options o = {.elastic.dir = in_scratch("memory")};
+            for (int r = 0; r < n * copies; r++) {
+                struct ax_train t = {.o = &o, .rt = &rt, .done = 7, .elastic.run = json_object()};
+                assert_int_equal(ax_mesh_create(&t.mesh, *s, n * copies, r), AX_OK);
+                if (t.mesh.coord[AX_ROLE_DP_REPLICATE] == copy)
+                    ax_train_elastic_rescue(&t, ax_error(AX_ERR_PEER, "lost"));
+                json_decref(t.elastic.run);
+            }
+            int found = 0;
+            for (int part = 0; part < n; part++) {
+                char name[80];
+                snprintf(name, sizeof name, "memory/rescue-7-%d-of-%d/checkpoint-7", part, n);
+                found += ax_path_exists(in_scratch(name));
+            }
+            assert_int_equal(found, n);
+        }
+    }
+    ax_queue_free(rt.q);
+    ax_error_clear();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_newest_that_is_complete),
         cmocka_unit_test(a_damaged_part_is_refused),
+        cmocka_unit_test(a_copy_has_all_parts),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }
