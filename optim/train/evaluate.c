@@ -30,6 +30,12 @@ const char *const ax_best_by_names[AX_BEST_BY_MEASURE] = {[AX_BEST_BY_LOSS] = "l
                                                           [AX_BEST_BY_ACCURACY] = "accuracy",
                                                           [AX_BEST_BY_REWARD] = "reward"};
 
+const char *ax_train_best_by(const struct ax_train *t) {
+    const struct ax_train_eval *e = &t->o->eval;
+    return e->metric == AX_BEST_BY_MEASURE ? t->o->step.objective->measures[e->measure]
+                                           : ax_best_by_names[e->metric];
+}
+
 static double chosen_metric(const struct ax_train *t, const struct ax_eval_result *r) {
     const double values[] = {[AX_BEST_BY_MEASURE] = r->measures[t->o->eval.measure],
                              [AX_BEST_BY_LOSS] = r->loss,

@@ -76,13 +76,6 @@ static enum ax_status put_parts(const struct ax_train *t, json_t *run) {
     return AX_OK;
 }
 
-/* The name of what selects the best evaluation. */
-static const char *best_by(const struct ax_train *t) {
-    const struct ax_train_eval *e = &t->o->eval;
-    return e->metric == AX_BEST_BY_MEASURE ? t->o->step.objective->measures[e->measure]
-                                           : ax_best_by_names[e->metric];
-}
-
 /* What is evaluated on, as a text that differs where the examples do. */
 #define EXAMPLES_TEXT 24
 static void put_examples(const struct ax_train *t, char text[EXAMPLES_TEXT]) {
@@ -102,11 +95,11 @@ enum ax_status ax_train_describe(const struct ax_train *t, json_t **out) {
         "{sI sI sI sf sI sI so s{ss ss sb sI sf sI sI sf} s{sb sb} s{sI sf} so sO*}", "step",
         (json_int_t)t->done, "total_steps", (json_int_t)t->schedule.total, "updates",
         (json_int_t)t->step.count, "epoch", t->epoch, "tokens", (json_int_t)t->tokens,
-        "trained_tokens", (json_int_t)t->trained, "data", data, "best", "metric", best_by(t),
-        "data", examples, "greater_is_better", t->o->eval.greater_is_better, "step",
-        (json_int_t)t->best_step, "value", t->best, "evaluations_since", (json_int_t)t->worse,
-        "kept_step", (json_int_t)t->kept.step, "kept_value", t->kept.value, "evaluation", "owed",
-        t->pending_eval, "epoch_ended", t->epoch_ended, "logging", "steps",
+        "trained_tokens", (json_int_t)t->trained, "data", data, "best", "metric",
+        ax_train_best_by(t), "data", examples, "greater_is_better", t->o->eval.greater_is_better,
+        "step", (json_int_t)t->best_step, "value", t->best, "evaluations_since",
+        (json_int_t)t->worse, "kept_step", (json_int_t)t->kept.step, "kept_value", t->kept.value,
+        "evaluation", "owed", t->pending_eval, "epoch_ended", t->epoch_ended, "logging", "steps",
         (json_int_t)t->window.steps, "loss", t->window.loss, "watch", watch_json(&t->watch),
         "config", (json_t *)(uintptr_t)t->o->config);
     const enum ax_status st = run ? put_parts(t, run) : no_memory();
@@ -245,10 +238,10 @@ static enum ax_status forget_other_best(struct ax_train *t, struct ax_json best)
     const char *metric, *data;
     bool greater;
     put_examples(t, examples);
-    AX_TRY(ax_json_str_or(ax_json_get(best, "metric"), best_by(t), &metric));
+    AX_TRY(ax_json_str_or(ax_json_get(best, "metric"), ax_train_best_by(t), &metric));
     AX_TRY(ax_json_str_or(ax_json_get(best, "data"), examples, &data));
     AX_TRY(ax_json_bool_or(ax_json_get(best, "greater_is_better"), e->greater_is_better, &greater));
-    const bool same = strcmp(metric, best_by(t)) == 0 && greater == e->greater_is_better;
+    const bool same = strcmp(metric, ax_train_best_by(t)) == 0 && greater == e->greater_is_better;
     if (same && strcmp(data, examples) == 0)
         return AX_OK;
     if (ax_train_is_main(t) && e->keep_best && t->best_step > 0)

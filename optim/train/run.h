@@ -487,6 +487,8 @@ void ax_train_evaluate_taught(const struct ax_rollout *r, struct ax_eval_result 
 
 /* ---- evaluate.c ---- */
 
+/* The name of what selects the best evaluation. */
+const char *ax_train_best_by(const struct ax_train *t);
 /* *value is the metric that the options choose, or NaN if a rank was asked to stop, which leaves
  * t->pending_eval set. Samples answers to the prompts in the options, too. */
 enum ax_status ax_train_evaluate(struct ax_train *t, double *value);

@@ -256,8 +256,9 @@ static void tell_best(struct ax_train *t) {
     if (!t->o->eval.load_best)
         return;
     if (step > 0)
-        ax_metrics_event(t->metrics, AX_EVENT_BEST, step, "%s has the weights of checkpoint-%lld",
-                         dir, (long long)step);
+        ax_metrics_event(t->metrics, AX_EVENT_BEST, step,
+                         "%s has the weights of checkpoint-%lld, whose eval_%s is %.5g", dir,
+                         (long long)step, ax_train_best_by(t), t->kept.value);
     if (ax_train_is_main(t) && t->best_step > 0 && (step == 0 || t->best != t->kept.value))
         ax_log_warn("load_best_model_at_end: the best evaluation was that of step %lld, which was "
                     "not saved in %s; let save_steps be eval_steps, or save_strategy best",

@@ -597,7 +597,8 @@ static void test_what_is_better(void **state) {
     evaluate_on(eval, sizeof eval, "rows.jsonl");
     EXPECT(0, "trained 6 of 6 steps", config, eval);
     clear();
-    EXPECT(0, "has the weights of checkpoint-1", config, eval, "greater_is_better=true");
+    EXPECT(0, "has the weights of checkpoint-1, whose eval_loss is ", config, eval,
+           "greater_is_better=true");
     assert_true(metric_of("out", "loss", 3) > 0 && !ax_path_exists(in_scratch("out/checkpoint-4")));
     clear();
     EXPECT(0, "trained 6 of 6 steps", config, eval, "greater_is_better=false");
