@@ -302,6 +302,28 @@ static void next_tokens_are_of_the_document(void **state) {
     machine_close(&m);
 }
 
+static void padding_predicts_nothing(void **state) {
+    (void)state;
+    struct machine m;
+    machine_open(&m, "ref", 1);
+    for (int parts = 1; parts <= 2; parts++) {
+        struct ax_batch b;
+        int32_t labels[TOKENS];
+        ax_batch_allocate(&b, &m.arena.scratch, TOKENS, ROOM, 7, parts, 0);
+        ax_batch_look_ahead(&b, &m.arena.scratch);
+        assert_ok(ax_batch_fill(&b, m.q, VOCAB, 0, NULL));
+        const struct ax_batch ahead = ax_batch_ahead(&b);
+        const struct ax_tensor *const lists[] = {&b.labels, &ahead.labels};
+        for (int k = 0; k < 2; k++) {
+            assert_int_equal(lists[k]->shape[0], b.T);
+            read_column(&m, lists[k], labels);
+            for (int64_t t = 0; t < b.T; t++)
+                assert_int_equal(labels[t], -1);
+        }
+    }
+    machine_close(&m);
+}
+
 /* With `round` a batch is as long as its documents need and its head sees labels alone, whatever it
  * was before; without documents one round of padding is left. */
 static void rounded(void **state) {
@@ -474,9 +496,13 @@ static void refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parts_are_the_row),    cmocka_unit_test(next_tokens_are_of_the_document),
-        cmocka_unit_test(ranks_attend_equally), cmocka_unit_test(rounded),
-        cmocka_unit_test(with_columns),         cmocka_unit_test(refused),
+        cmocka_unit_test(parts_are_the_row),
+        cmocka_unit_test(next_tokens_are_of_the_document),
+        cmocka_unit_test(ranks_attend_equally),
+        cmocka_unit_test(padding_predicts_nothing),
+        cmocka_unit_test(rounded),
+        cmocka_unit_test(with_columns),
+        cmocka_unit_test(refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

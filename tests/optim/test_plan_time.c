@@ -332,6 +332,21 @@ static void an_h200_takes_what_was_measured(void **state) {
     }
 }
 
+/* … of all that there are. */
+static void other_names_are_refused(void **state) {
+    (void)state;
+    struct ax_hardware h;
+    char want[600] = "";
+    for (size_t i = 0; ax_hardware_name(i); i++)
+        snprintf(want + strlen(want), sizeof want - strlen(want), "%s%s",
+                 i > 0 ? ", " : "there are ", ax_hardware_name(i));
+    strcat(want, ". A path");
+    assert_int_equal(ax_hardware_find("a machine of another kind", &h), AX_ERR_CONFIG);
+    if (!strstr(ax_error_text(), want))
+        fail_msg("%s", ax_error_text());
+    ax_error_clear();
+}
+
 /* A switch that adds is NVIDIA's. */
 static void amd_adds_along_a_ring(void **state) {
     (void)state;
@@ -758,6 +773,7 @@ int main(void) {
         cmocka_unit_test(measured_speeds_are_reached),
         cmocka_unit_test(hopper_has_its_rates),
         cmocka_unit_test(an_h200_takes_what_was_measured),
+        cmocka_unit_test(other_names_are_refused),
         cmocka_unit_test(amd_adds_along_a_ring),
         cmocka_unit_test(transfers_follow_the_topology),
         cmocka_unit_test(transfers_take_their_hops),
