@@ -340,6 +340,8 @@ static void node_lists_are_read(void **state) {
     char small[4];
     ax_env_first_host("abcdef[12]", small, sizeof small);
     assert_string_equal(small, "abc");
+    ax_env_first_host("n[123]", small, sizeof small);
+    assert_string_equal(small, "n12");
     static const struct {
         const char *text;
         int index, tasks;
