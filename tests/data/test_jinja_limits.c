@@ -92,6 +92,124 @@ static void hostile_templates_end(void **state) {
     }
 }
 
+enum { LONG = 160000, MANY = 4000 }; /* characters; items */
+
+/* Texts x, y and u, lists n and m, dicts d and e, each as y, m and e are. */
+static void put_long_data(struct ax_buf *json) {
+    assert_int_equal(ax_buf_puts(json, "{\"x\": \""), AX_OK);
+    for (int k = 0; k < 3; k++) {
+        for (int i = 0; i < (k < 2 ? LONG : LONG / 2); i++)
+            assert_int_equal(ax_buf_puts(json, k < 2 ? "a" : "\xc3\xa9"), AX_OK);
+        assert_int_equal(ax_buf_puts(json, k < 2 ? (k ? "\", \"u\": \"" : "\", \"y\": \"") : "\""),
+                         AX_OK);
+    }
+    for (int k = 0; k < 4; k++) {
+        assert_int_equal(ax_buf_printf(json, ", \"%c\": %c", "nmde"[k], "[[{{"[k]), AX_OK);
+        for (int i = 0; i < MANY; i++)
+            assert_int_equal(k < 2 ? ax_buf_printf(json, "%s%d", i > 0 ? "," : "", i)
+                                   : ax_buf_printf(json, "%s\"k%d\":%d", i > 0 ? "," : "", i, i),
+                             AX_OK);
+        assert_int_equal(ax_buf_printf(json, "%c", "]]}}"[k]), AX_OK);
+    }
+    assert_int_equal(ax_buf_puts(json, "}"), AX_OK);
+}
+
+static bool ends_within(const char *source, const struct ax_buf *json, int64_t steps) {
+    const struct ax_template_options o = {.max_steps = (size_t)steps};
+    struct ax_template *t;
+    struct ax_template_output out;
+    assert_int_equal(ax_template_compile(&t, "t", source, strlen(source)), AX_OK);
+    const enum ax_status st = ax_template_render_text(t, json->data, json->len, &o, &out);
+    if (st == AX_OK)
+        ax_template_output_free(&out);
+    else if (!strstr(ax_error_text(), "gave up after"))
+        fail_msg("%s: %s", source, ax_error_text());
+    ax_template_free(t);
+    return st == AX_OK;
+}
+
+/* An operation on all of a value costs steps by its size, as a loop over it would. */
+static void operations_cost_what_they_take(void **state) {
+    (void)state;
+    static const struct {
+        const char *reads; /* what costs as much before the operation */
+        const char *operations[40];
+    } groups[] = {
+        {"x",
+         {"'b' in x",
+          "x in d",
+          "x == y",
+          "x < y",
+          "[x] == [y]",
+          "x > y",
+          "x ~ 'a'",
+          "x + 'a'",
+          "x * 2",
+          "x[::2]",
+          "x.strip('a')",
+          "x.split('b')",
+          "x.split()",
+          "x.find('b')",
+          "x.lower()",
+          "x.startswith(y)",
+          "x.upper()",
+          "x.endswith((y,))",
+          "x.title()",
+          "x.splitlines()",
+          "x.capitalize()",
+          "x.replace('b', 'c')",
+          "x.join(['a', 'b', 'c'])",
+          "x.isdigit()",
+          "x | upper",
+          "x | title",
+          "x | capitalize",
+          "x | replace('b', 'c')",
+          "x | indent",
+          "x | int",
+          "x | float",
+          "x | list",
+          "x | reverse",
+          "x | tojson",
+          "x is in([y])",
+          "x is equalto y",
+          "x is gt y",
+          "{x: 1}"}},
+        {"u", {"u[5]", "u[1:]", "u | length", "u.upper()", "u | upper", "u | reverse"}},
+        {"n",
+         {"-1 in n", "n * 2", "n + n", "n[::2]", "n | sort", "n | join", "n | map('string') | list",
+          "n | select('odd') | list", "n | reverse | list", "n | tojson", "n | string",
+          "n.index(-1)", "n.count(7)", "n == [0] + n", "n | rejectattr('a') | list",
+          "range(9999) | list"}},
+        {"m] + [n", {"n == m", "n is in([m])", "n < m", "[n] == [m]"}},
+        {"d",
+         {"d | dictsort", "d | items | list", "d.items() | list", "d.keys() | list",
+          "d.values() | list", "d | tojson", "d | list", "d | string"}},
+        {"d] + [e", {"d == e"}},
+    };
+    struct ax_buf json = {0};
+    char source[200];
+    put_long_data(&json);
+    for (size_t g = 0; g < sizeof groups / sizeof *groups; g++) {
+        int64_t low = 1, high = 1 << 20;
+        snprintf(source, sizeof source, "{%% set q = [%s] %%}", groups[g].reads);
+        while (low < high) {
+            const int64_t mid = (low + high) / 2;
+            if (ends_within(source, &json, mid))
+                high = mid;
+            else
+                low = mid + 1;
+        }
+        for (int i = 0; groups[g].operations[i]; i++) {
+            snprintf(source, sizeof source, "{%% set q = [%s] %%}{%% set z = %s %%}",
+                     groups[g].reads, groups[g].operations[i]);
+            if (ends_within(source, &json, low + LONG / 64 / 2))
+                fail_msg("%s costs nothing", groups[g].operations[i]);
+        }
+    }
+    ax_buf_free(&json);
+    ax_error_clear();
+}
+
 /* The bounds that nobody set: who meets one is told which. */
 static void each_bound_says_which(void **state) {
     (void)state;
@@ -334,11 +452,17 @@ static void threads_share_a_template(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(errors_name_the_line),     cmocka_unit_test(hostile_templates_end),
-        cmocka_unit_test(each_bound_says_which),    cmocka_unit_test(bounds_follow_the_text),
-        cmocka_unit_test(deep_sources_are_refused), cmocka_unit_test(flat_sources_are_accepted),
-        cmocka_unit_test(values_nest_to_the_limit), cmocka_unit_test(growing_text_is_linear),
-        cmocka_unit_test(deep_data_is_printed),     cmocka_unit_test(every_allocation_may_fail),
+        cmocka_unit_test(errors_name_the_line),
+        cmocka_unit_test(operations_cost_what_they_take),
+        cmocka_unit_test(hostile_templates_end),
+        cmocka_unit_test(each_bound_says_which),
+        cmocka_unit_test(bounds_follow_the_text),
+        cmocka_unit_test(deep_sources_are_refused),
+        cmocka_unit_test(flat_sources_are_accepted),
+        cmocka_unit_test(values_nest_to_the_limit),
+        cmocka_unit_test(growing_text_is_linear),
+        cmocka_unit_test(deep_data_is_printed),
+        cmocka_unit_test(every_allocation_may_fail),
         cmocka_unit_test(threads_share_a_template),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

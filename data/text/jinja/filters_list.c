@@ -401,8 +401,9 @@ static enum ax_status list_index(struct ax_jvm *vm, const struct ax_jcall *call,
     const bool count = call->name[0] == 'c';
     int64_t hits = 0;
     for (size_t i = 0; i < l->n; i++) {
-        AX_TRY(ax_jvm_charge(vm, ax_jval_weight(call->v[0])));
-        if (!ax_jval_equal(l->items[i], call->v[0]))
+        bool same;
+        AX_TRY(ax_jop_equal(vm, call->v[0], l->items[i], &same));
+        if (!same)
             continue;
         if (!count) {
             *out = ax_jint((int64_t)i);

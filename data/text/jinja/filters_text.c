@@ -363,6 +363,7 @@ static enum ax_status str_with(struct ax_jvm *vm, const struct ax_jcall *call,
     for (size_t i = 0; i < n && !hit; i++) {
         struct ax_jstr *text = NULL;
         AX_TRY(ax_jarg_str(vm, call, "the argument", items[i], &text));
+        AX_TRY(ax_jvm_charge(vm, text->len / 64));
         hit = has_affix(call->self.str, text, call->name[0] == 's');
     }
     *out = ax_jbool(hit);

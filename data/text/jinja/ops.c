@@ -296,12 +296,36 @@ static int compare_strings(const struct ax_jstr *a, const struct ax_jstr *b) {
     return c != 0 ? c : (a->len > b->len) - (a->len < b->len);
 }
 
+/* Bytes of the texts in a list or dict, which its weight leaves out as they may grow. */
+static size_t bytes_in(struct ax_jval v) {
+    size_t n = 0;
+    for (size_t i = 0; ax_jval_is_list(v) && i < v.list->n; i++) {
+        const struct ax_jval item = v.list->items[i];
+        n += item.kind == AX_JSTR ? item.str->len : bytes_in(item);
+    }
+    for (size_t i = 0; v.kind == AX_JDICT && i < v.dict->n; i++) {
+        const struct ax_jpair *p = &v.dict->pairs[i];
+        n += p->value.kind == AX_JSTR ? p->value.str->len : bytes_in(p->value);
+    }
+    return n;
+}
+
+enum ax_status ax_jop_equal(struct ax_jvm *vm, struct ax_jval a, struct ax_jval b, bool *out) {
+    AX_TRY(ax_jvm_charge(vm, ax_jval_weight(a)));
+    AX_TRY(ax_jvm_charge(vm, bytes_in(a) / 64));
+    *out = ax_jval_equal(a, b);
+    return AX_OK;
+}
+
 /* Lists compare by their first unequal items, else by length. */
 static enum ax_status compare_lists(struct ax_jvm *vm, enum ax_jop op, const struct ax_jlist *a,
                                     const struct ax_jlist *b, bool *out) {
-    for (size_t i = 0; i < a->n && i < b->n; i++)
-        if (!ax_jval_equal(a->items[i], b->items[i]))
+    for (size_t i = 0; i < a->n && i < b->n; i++) {
+        bool same;
+        AX_TRY(ax_jop_equal(vm, a->items[i], b->items[i], &same));
+        if (!same)
             return ax_jop_compare(vm, op, a->items[i], b->items[i], out);
+    }
     *out = holds(op, (a->n > b->n) - (a->n < b->n));
     return AX_OK;
 }
@@ -313,11 +337,12 @@ enum ax_status ax_jop_compare(struct ax_jvm *vm, enum ax_jop op, struct ax_jval 
         *out = *out == (op == AX_JOP_IN);
         return AX_OK;
     }
-    AX_TRY(ax_jvm_charge(vm, ax_jval_weight(a)));
     if (op == AX_JOP_EQ || op == AX_JOP_NE) {
-        *out = ax_jval_equal(a, b) == (op == AX_JOP_EQ);
+        AX_TRY(ax_jop_equal(vm, a, b, out));
+        *out = *out == (op == AX_JOP_EQ);
         return AX_OK;
     }
+    AX_TRY(ax_jvm_charge(vm, ax_jval_weight(a)));
     if (ax_jval_is_number(a) && ax_jval_is_number(b)) {
         int order;
         *out = ax_jnumber_compare(a, b, &order) && holds(op, order);
@@ -340,8 +365,7 @@ static enum ax_status in_items(struct ax_jvm *vm, struct ax_jval item, struct ax
     AX_TRY(ax_jval_items(vm, in, &items));
     *out = false;
     for (size_t i = 0; i < items.n && !*out; i++) {
-        AX_TRY(ax_jvm_charge(vm, ax_jval_weight(item)));
-        *out = ax_jval_equal(item, items.items[i]);
+        AX_TRY(ax_jop_equal(vm, item, items.items[i], out));
         if (*out && in.kind == AX_JITER) { /* the iterator keeps the items after the match */
             in.list->items = items.items + i + 1;
             in.list->n = items.n - i - 1;
@@ -411,9 +435,10 @@ enum ax_status ax_jval_length(struct ax_jvm *vm, struct ax_jval v, size_t *n) {
 
 /* Python compares lists with ==, so equal keys need no order. */
 static enum ax_status is_less(struct ax_jvm *vm, struct ax_jval a, struct ax_jval b, bool *out) {
-    AX_TRY(ax_jvm_charge(vm, ax_jval_weight(a)));
+    bool same;
+    AX_TRY(ax_jop_equal(vm, a, b, &same));
     *out = false;
-    return ax_jval_equal(a, b) ? AX_OK : ax_jop_compare(vm, AX_JOP_LT, a, b, out);
+    return same ? AX_OK : ax_jop_compare(vm, AX_JOP_LT, a, b, out);
 }
 
 /* Merges the sorted halves of order[0..n) through `spare`. */

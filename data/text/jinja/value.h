@@ -138,7 +138,7 @@ static inline struct ax_jval ax_jstring(struct ax_jstr *s) {
 /* Python's name of the type ("NoneType"), for messages. */
 const char *ax_jval_type(struct ax_jval v);
 bool ax_jval_truth(struct ax_jval v);
-/* Cost of walking the value: total items plus text bytes / 64. */
+/* Cost of walking the value: total items, of which a text is one; of a text its bytes / 64. */
 size_t ax_jval_weight(struct ax_jval v);
 static inline bool ax_jval_is_number(struct ax_jval v) {
     return v.kind >= AX_JBOOL && v.kind <= AX_JFLOAT;

@@ -97,6 +97,8 @@ enum ax_status ax_jvm_exec_all(struct ax_jvm *vm, struct ax_jscope *s,
 enum ax_status ax_jop_binary(struct ax_jvm *vm, enum ax_jop op, struct ax_jval a, struct ax_jval b,
                              struct ax_jval *out);
 enum ax_status ax_jop_unary(struct ax_jvm *vm, bool minus, struct ax_jval v, struct ax_jval *out);
+/* As ax_jval_equal, and counts what it may take. */
+enum ax_status ax_jop_equal(struct ax_jvm *vm, struct ax_jval a, struct ax_jval b, bool *out);
 enum ax_status ax_jop_compare(struct ax_jvm *vm, enum ax_jop op, struct ax_jval a, struct ax_jval b,
                               bool *out);
 enum ax_status ax_jop_in(struct ax_jvm *vm, struct ax_jval item, struct ax_jval in, bool *out);
