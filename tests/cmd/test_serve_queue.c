@@ -1,4 +1,5 @@
-/* Which requests `axtrain serve` takes, by the answers and the memory of those that are pending. */
+/* Which requests `axtrain serve` takes, by the answers and the memory of those that are pending; and how much of an answer
+ * may be sent before it has ended. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,6 +9,7 @@
 #include <string.h>
 
 #include "cmd/serve/engine.h"
+#include "data/tools/format.h"
 
 static struct ax_serve_engine engine;
 
@@ -79,10 +81,57 @@ static void one_is_always_taken(void **state) {
     ax_serve_leave(&a);
 }
 
+/* What may become a call waits, whatever comes then; so do the blanks before it. */
+static void beginnings_of_calls_wait(void **state) {
+    (void)state;
+    static const struct {
+        const char *format, *text;
+        size_t call_at; /* SIZE_MAX: no token has begun a call */
+        size_t sent;
+    } cases[] = {
+        {"hermes", "", SIZE_MAX, 0},
+        {"hermes", "plain", SIZE_MAX, 5},
+        {"hermes", "plain \n", SIZE_MAX, 5},
+        {"hermes", "a < b", SIZE_MAX, 5},
+        {"hermes", "a <", SIZE_MAX, 1},
+        {"hermes", "a<tool", SIZE_MAX, 1},
+        {"hermes", "<tool_call", SIZE_MAX, 0},
+        {"hermes", "a <tool_call>", SIZE_MAX, 1},
+        {"hermes", "a <tool_call>{\"name\"", SIZE_MAX, 1},
+        {"hermes", "a <tool_box", SIZE_MAX, 11},
+        {"hermes", "a<tool_call><tool", SIZE_MAX, 1},
+        {"hermes", "ab  cd", 4, 2},
+        {"mistral", "ok[TOOL", SIZE_MAX, 2},
+        {"mistral", "ok[TOOL]", SIZE_MAX, 8},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ax_serve_tools tools = {.format = ax_tool_format_find(cases[i].format)};
+        const struct ax_serve_model model = {.tools = &tools};
+        struct ax_serve_job j = {.r = {.model = &model, .tool_choice = AX_TOOLS_AUTO}};
+        struct ax_serve_choice c = {.job = &j, .call_at = cases[i].call_at};
+        json_t *list = json_array();
+        assert_non_null(tools.format);
+        assert_int_equal(ax_buf_puts(&c.text, cases[i].text), AX_OK);
+        const size_t all = strlen(cases[i].text);
+        assert_int_equal(ax_serve_calls_hold(&c), all); /* a request without tools */
+        j.r.tools = list;
+        if (ax_serve_calls_hold(&c) != cases[i].sent)
+            fail_msg("%s: %zu", cases[i].text, ax_serve_calls_hold(&c));
+        c.finish = "stop";
+        assert_int_equal(ax_serve_calls_hold(&c), all);
+        c.finish = NULL;
+        j.r.tool_choice = AX_TOOLS_NONE;
+        assert_int_equal(ax_serve_calls_hold(&c), all);
+        json_decref(list);
+        ax_buf_free(&c.text);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(those_that_leave_make_room, open_engine, close_engine),
         cmocka_unit_test_setup_teardown(one_is_always_taken, open_engine, close_engine),
+        cmocka_unit_test(beginnings_of_calls_wait),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
