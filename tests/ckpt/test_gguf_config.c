@@ -350,8 +350,24 @@ static void parts_of_heads_keep_their_sizes(void **state) {
         }
 }
 
+/* The types that an error names: each once, in whatever kinds of files. */
+static void types_are_listed_once(void **state) {
+    (void)state;
+    char list[4096], padded[4200], word[80];
+    snprintf(padded, sizeof padded, ", %s, ", ax_gguf_kind_list(list, sizeof list));
+    for (const struct ax_gguf_kind *k = ax_gguf_kinds; k->arch; k++) {
+        snprintf(word, sizeof word, ", %s,", k->model_type);
+        const char *at = strstr(padded, word);
+        if (!at || strstr(at + 1, word))
+            fail_msg("%s: %s", k->model_type, list);
+    }
+    /* cut, but within its room */
+    assert_true(strlen(ax_gguf_kind_list(list, 10)) == 9);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(types_are_listed_once),
         cmocka_unit_test(ids_that_stop),
         cmocka_unit_test(parts_of_heads_keep_their_sizes),
         cmocka_unit_test(configs_have_every_value),
