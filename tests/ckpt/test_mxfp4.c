@@ -94,8 +94,9 @@ static enum ax_status bytes(void *ctx, int64_t first, int64_t n, void *out) {
     return AX_OK;
 }
 
-/* Two experts of 32 elements for 3 outputs, every code and scale the same byte. */
-static enum ax_status open_made(struct ax_hf *hf, int code, int scale, int64_t groups) {
+/* Two experts of 32 elements for 3 outputs, every code and scale the same byte; scales of these experts, outputs and
+ * groups, or none. */
+static enum ax_status open_shaped(struct ax_hf *hf, int code, int scale, const int64_t *shape) {
     const struct ax_st_output t[] = {{.name = "w_blocks",
                                       .dtype = AX_U8,
                                       .ndim = 4,
@@ -105,12 +106,15 @@ static enum ax_status open_made(struct ax_hf *hf, int code, int scale, int64_t g
                                      {.name = "w_scales",
                                       .dtype = AX_U8,
                                       .ndim = 3,
-                                      .shape = {2, 3, groups},
+                                      .shape = {shape[0], shape[1], shape[2]},
                                       .fill = bytes,
                                       .ctx = &scale}};
     const char *path = in_dir("model.safetensors");
-    assert_int_equal(ax_safetensors_write(path, groups > 0 ? 2 : 1, t), AX_OK);
+    assert_int_equal(ax_safetensors_write(path, shape[2] > 0 ? 2 : 1, t), AX_OK);
     return ax_hf_open(hf, path);
+}
+static enum ax_status open_made(struct ax_hf *hf, int code, int scale) {
+    return open_shaped(hf, code, scale, (const int64_t[]){2, 3, 1});
 }
 
 static void every_code_has_its_value(void **state) {
@@ -120,7 +124,7 @@ static void every_code_has_its_value(void **state) {
     struct ax_hf hf;
     for (int code = 0; code < 16; code++) {
         float v[2];
-        assert_int_equal(open_made(&hf, code | (15 - code) << 4, 125, 1), AX_OK);
+        assert_int_equal(open_made(&hf, code | (15 - code) << 4, 125), AX_OK);
         const struct ax_st_entry *e = ax_hf_find(&hf, "w");
         assert_true(e && e->numel == 2 * 32 * 3 && e->shape[1] == 32 && e->shape[2] == 3);
         for (int k = 0; k < 2; k++) /* the first two inputs of the first output */
@@ -135,10 +139,13 @@ static void mistakes_are_named(void **state) {
     struct ax_hf hf;
     float v;
     const uint64_t live = ax_mem_live_blocks();
-    assert_int_equal(open_made(&hf, 0, 127, 0), AX_ERR_DATA);
-    assert_non_null(strstr(ax_error_text(), "w_blocks is not the blocks of an MXFP4 tensor"));
-    assert_int_equal(open_made(&hf, 0, 127, 2), AX_ERR_DATA);
-    assert_int_equal(open_made(&hf, 0, 255, 1), AX_OK);
+    static const int64_t shapes[][3] = {{2, 3, 0}, {2, 3, 2}, {2, 2, 1},
+                                        {2, 4, 1}, {1, 3, 1}, {3, 3, 1}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        assert_int_equal(open_shaped(&hf, 0, 127, shapes[i]), AX_ERR_DATA);
+        assert_non_null(strstr(ax_error_text(), "w_blocks is not the blocks of an MXFP4 tensor"));
+    }
+    assert_int_equal(open_made(&hf, 0, 255), AX_OK);
     assert_int_equal(ax_st_read(ax_hf_find(&hf, "w"), 0, 1, AX_F32, &v), AX_ERR_DATA);
     assert_non_null(strstr(ax_error_text(), "w_blocks: block 0 is not a number"));
     ax_hf_close(&hf);
