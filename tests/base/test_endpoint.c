@@ -44,7 +44,8 @@ static void urls_have_a_root(void **state) {
 
 static void requests_side_by_side_are_bounded(void **state) {
     (void)state;
-    static const int cases[][2] = {{-3, 1}, {0, 1}, {1, 1}, {7, 7}, {63, 63}, {64, 64}, {65, 64}, {1 << 30, 64}};
+    static const int cases[][2] = {{-3, 1},  {0, 1},   {1, 1},   {7, 7},
+                                   {63, 63}, {64, 64}, {65, 64}, {1 << 30, 64}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct ax_endpoint e;
         const struct ax_endpoint_options o = {.url = "http://host", .concurrency = cases[i][0]};
