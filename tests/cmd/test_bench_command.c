@@ -358,6 +358,16 @@ static void test_figures_of_generating(void **state) {
     agree("share of decode",
           decode->share * number(&f, "generate.copy_bytes_per_second") / decode->value,
           weights / 4 + 9.5 * (2 * 2 * 2 * 16 * 4));
+    /* ops that ran, each with its time */
+    assert_true(number(&f, "generate.results.0.op_seconds.gemm") > 0);
+    assert_true(number(&f, "generate.results.0.op_seconds.rope") > 0);
+    const json_t *ops = json_object_get(
+        json_array_get(json_object_get(json_object_get(f.doc.root, "generate"), "results"), 0),
+        "op_seconds");
+    const char *op;
+    json_t *seconds;
+    json_object_foreach((json_t *)(uintptr_t)ops, op, seconds)
+        assert_true(json_real_value(seconds) > 0);
     /* such short prompts fill no block of the cache, so samples share none */
     agree("tokens of prompts", prefill->value * (12 / answers->value - 8 / decode->value), 4 * 8);
     figures_close(&f);

@@ -40,12 +40,11 @@ static void finds(const char *wasmtime, const char *python, const char *const fo
                       python ? strdup(in_scratch(python)) : NULL};
     assert_int_equal(ax_sandbox_find(&p, given[0], given[1]), AX_OK);
     const char *const got[] = {p.wasmtime, p.python, p.library};
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++)
         if (found[i])
             assert_string_equal(got[i], in_scratch(found[i]));
         else
             assert_null(got[i]);
-    }
     ax_sandbox_parts_free(&p);
     free(given[0]);
     free(given[1]);
