@@ -268,6 +268,36 @@ static void gpt2_follows_its_rule(void **state) {
     }
 }
 
+/* A blank before the text only if the file asks for one, unlike Llama's. */
+static void gemma4_adds_no_blank(void **state) {
+    (void)state;
+    static const struct ax_gguf_text tokens[] = {TEXT("a"), TEXT("\xe2\x96\x81"),
+                                                 TEXT("\xe2\x96\x81"
+                                                      "a")};
+    static const int32_t types[] = {1, 1, 1};
+    static const struct ax_gguf_text joins[] = {TEXT("\xe2\x96\x81 a")};
+    static const struct {
+        int prefix;
+        const char *text, *want;
+    } rows[] = {{-1, "a", "0"}, {-1, " a a", "2 2"}, {0, "a", "0"},
+                {0, " a", "2"}, {1, "a", "2"},       {1, "a a", "2 2"}};
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        struct ax_gguf_vocab v = gpt2_vocab(NULL);
+        struct ax_tokenizer *t;
+        v.model = "gemma4";
+        v.tokens = tokens;
+        v.types = types;
+        v.n_tokens = COUNT(tokens);
+        v.merges = joins;
+        v.n_merges = COUNT(joins);
+        v.bos = v.eos = -1;
+        v.add_space_prefix = rows[i].prefix;
+        MUST(ax_tokenizer_from_gguf(&t, &v));
+        assert_text(t, rows[i].text, true, false, rows[i].want);
+        ax_tokenizer_free(t);
+    }
+}
+
 /* --- refusals --- */
 
 static void bad_vocabularies_are_refused(void **state) {
@@ -351,6 +381,7 @@ int main(void) {
         cmocka_unit_test(llama_equals_sentencepiece),
         cmocka_unit_test(llama_defaults),
         cmocka_unit_test(gpt2_follows_its_rule),
+        cmocka_unit_test(gemma4_adds_no_blank),
         cmocka_unit_test(bad_vocabularies_are_refused),
         cmocka_unit_test(tokens_that_are_not_utf8),
     };
