@@ -65,7 +65,8 @@ static void bad_rows(void **state) {
         {"r.json", "{\"data\": [{\"text\": \"x\"}], \"version\": 1}\n", "",
          "r.json:1: without a `type`, a record has the column \"messages\", \"prompt\", \"text\" "
          "or "
-         "\"input_ids\"; this one has \"data\", \"version\" (set"},
+         "\"input_ids\"; this one has \"data\", \"version\"; if the objects in \"data\" are the "
+         "records, "},
         {"r.jsonl",
          GOOD "{\"messages\": [{\"role\": \"assistant\", \"content\": \"a\"}], \"images\": "
               "[\"cat.png\"]}\n",
