@@ -56,6 +56,7 @@ class Bench:
         self.sanitize = sanitize
         self.stopped = False
         self.running, self.lock = set(), threading.Lock()
+        self.caught = {}  # {test: files of the mutants that it has caught}
 
     # ---- building
 
@@ -364,12 +365,14 @@ class Bench:
         return {"key": self.key(test), "seconds": seconds, "passes": outcome == "passed", "mutants": mutants}
 
     def nearest(self, mutant, tests, seconds):
-        """The tests in order: fast, nearby and specific ones first."""
-        room, stem = mutant.file.split("/")[0], Path(mutant.file).stem
+        """The tests in order: fast, nearby and specific ones first, and those that have caught others near the mutant."""
+        room, stem, folder = mutant.file.split("/")[0], Path(mutant.file).stem, str(Path(mutant.file).parent)
 
         def price(test):
             near = 0.1 if test.split("/test_")[1] in (stem, stem.split("_")[0]) else 1
             near *= 0.3 if test.split("/")[0] == room else 1
+            others = self.caught.get(test, [])
+            near /= 1 + 4 * others.count(mutant.file) + sum(f.startswith(folder + "/") for f in others)
             return (seconds(test) + 0.1) * near
 
         return sorted(tests, key=price)

@@ -13,9 +13,11 @@
 #include "base/clock.h"
 #include "base/fit.h"
 #include "base/log.h"
+#include "base/mem_guard.h"
 #include "optim/metrics/metrics_csv.h"
 #include "optim/metrics/metrics_file.h"
 #include "optim/metrics/metrics_text.h"
+#include "optim/metrics/plausible.h"
 #include "optim/metrics/progress.h"
 #include "optim/metrics/tfevents.h"
 
@@ -64,6 +66,14 @@ static void append(const struct ax_metrics_sink *sink, struct ax_metrics_file *f
             sink->record(sink->ctx, record->data, record->len);
     }
     ax_buf_free(record);
+}
+
+/* Asked for by tests. */
+static void expect(const char *wrong, int64_t step) {
+    if (!wrong)
+        return;
+    ax_log_error("metrics: step %lld: %s", (long long)step, wrong);
+    abort();
 }
 
 /* ---- open and close ---- */
@@ -361,6 +371,10 @@ void ax_metrics_step(struct ax_metrics *m, const struct ax_step_figures *f) {
     if (!m)
         return;
     AX_ASSERT(f->n_phases <= AX_METRICS_MAX_PHASES);
+    if (ax_mem_is_guarded()) {
+        expect(ax_figures_of_step_wrong(f, m->o.measures), f->step);
+        expect(f->step == m->view.step + 1 ? NULL : "not the step after the last one", f->step);
+    }
     raise_peak(m, f);
     struct ax_buf json = {0};
     const struct ax_utilization u = utilization(m, f);
@@ -379,6 +393,8 @@ void ax_metrics_eval(struct ax_metrics *m, int64_t step, double epoch,
                      const struct ax_eval_result *r) {
     if (!m)
         return;
+    if (ax_mem_is_guarded())
+        expect(ax_figures_of_eval_wrong(r, m->o.measures), step);
     struct ax_buf json = {0}, line = {0};
     append(&m->o.sink, &m->jsonl, ax_metrics_put_eval(&json, step, epoch, r, m->o.measures), &json);
     const double seconds = r->seconds > 0 ? r->seconds : 1e-9;

@@ -125,6 +125,7 @@ struct ax_step_figures {
     uint64_t waits;  /* how often the host waited for the device in this step */
     double flops;    /* FLOPs of the matrix products that one device executed */
     bool skipped;    /* the weights were not changed */
+    bool works_late; /* the device's phases may end after `seconds` */
     uint64_t memory; /* current resident bytes */
     uint64_t peak_memory;
     int n_phases;

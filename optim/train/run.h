@@ -281,6 +281,8 @@ enum ax_status ax_train_ranks_open(struct ax_train *t);
 void ax_train_ranks_close(struct ax_train *t);
 /* True on the rank that has the output folder, its lock and the metrics. */
 bool ax_train_is_main(const struct ax_train *t);
+/* What ranks waited before a step, in evaluations and saves, is not the step's. */
+void ax_train_ranks_begin_step(struct ax_train *t);
 /* How long ranks waited and computed in a step of `seconds`; does nothing on one rank. */
 enum ax_status ax_train_compare_ranks(struct ax_train *t, double seconds,
                                       struct ax_rank_figures *out);

@@ -133,6 +133,7 @@ static struct ax_step_figures figures_of(struct ax_train *t, const struct ax_ste
                                 .waits = c->waits,
                                 .flops = c->flops,
                                 .skipped = r->skipped,
+                                .works_late = ax_queue_is_late(t->rt->q),
                                 .memory = ax_mem_rss(),
                                 .peak_memory = ax_mem_peak_rss()};
     f.phases[f.n_phases++] = (struct ax_phase_seconds){"data", c->data};
@@ -158,12 +159,6 @@ static struct ax_step_figures figures_of(struct ax_train *t, const struct ax_ste
     return f;
 }
 
-static enum ax_status report_step(struct ax_train *t, struct ax_step_figures *f) {
-    AX_TRY(ax_train_compare_ranks(t, f->seconds, &f->ranks));
-    ax_metrics_step(t->metrics, f);
-    return AX_OK;
-}
-
 /* ---- one step after the other ---- */
 
 static enum ax_status epoch_after_step(struct ax_train *t, double *epochs, bool *end) {
@@ -184,7 +179,9 @@ static enum ax_status end_step(struct ax_train *t, const struct ax_step_result *
     t->window = ax_metrics_window_after(
         t->window, f.loss, ax_metrics_logs(t->done, t->schedule.logging_steps, t->schedule.total));
     AX_TRY(ax_train_elastic_note(t, AX_AFTER_NOTHING));
-    return report_step(t, &f);
+    AX_TRY(ax_train_compare_ranks(t, f.seconds, &f.ranks));
+    ax_metrics_step(t->metrics, &f);
+    return AX_OK;
 }
 
 /* Reads the result before the update. */
@@ -193,7 +190,9 @@ static enum ax_status decide_step(struct ax_train *t, struct ax_train_cost *c) {
     start_cost(c, t);
     AX_TRY(ax_step_decide(&t->step, &r));
     AX_TRY(ax_train_watch_step(t, &r));
+    const double waited = t->saver.waited;
     AX_TRY(ax_step_update(&t->step, ax_lr_at(&t->schedule.lr, t->done), &r));
+    r.seconds[AX_TIME_OPTIMIZER] -= t->saver.waited - waited; /* phases do not overlap */
     stop_cost(c, t);
     return end_step(t, &r, c);
 }
@@ -290,9 +289,10 @@ static enum ax_status fill_step(struct ax_train *t, bool *stopped) {
  * after this step's gradients have been enqueued. */
 static enum ax_status run_step(struct ax_train *t) {
     struct ax_train_cost c = {.begin = ax_clock_now()};
-    bool again = false;
+    bool again = false, stopped = false;
+    if (!t->late.pending) /* else its waits are not over */
+        ax_train_ranks_begin_step(t);
     start_cost(&c, t);
-    bool stopped = false;
     const enum ax_status st = fill_step(t, &stopped);
     if (st != AX_OK)
         return fail_step(t, st);

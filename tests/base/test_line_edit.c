@@ -464,7 +464,13 @@ static void a_cut_line_costs_no_other(void **state) {
     assert_string_equal(h.texts[0], "good");
     assert_string_equal(h.texts[1], "next");
     assert_string_equal(h.texts[2], "last");
+    assert_ok(ax_line_history_add(&h, "end"));
     ax_line_history_close(&h);
+    char *file;
+    size_t len;
+    assert_ok(ax_read_file(path, 1 << 20, &file, &len));
+    assert_string_equal(file, "\"good\"\n\"unfinis\n\"next\"\n\"last\"\n\"end\"\n");
+    ax_free(file);
 }
 
 int main(void) {

@@ -75,9 +75,9 @@ static const struct {
     const char *name;
     float (*of)(float v, int i);
 } kinds[] = {
-    {"matrix", of_a_matrix}, {"sizes", of_sizes},        {"far", far_away}, {"outliers", outliers},
+    {"matrix", of_a_matrix},   {"sizes", of_sizes},  {"far", far_away},     {"outliers", outliers},
     {"one sign", of_one_sign}, {"ties", few_values}, {"zeros", with_zeros}, {"tiny", tiny},
-    {"large", large}, {"growing", grows},
+    {"large", large},          {"growing", grows},
 };
 
 /* ---- the record ---- */

@@ -1,4 +1,4 @@
-/* A random mixture of experts with the golden llama's tokenizer. Include after program_case.h and a header that has
+/* Random models with the golden llama's tokenizer, a mixture of experts among them. Include after program_case.h and a header that has
  * `model` and the scratch folder. */
 #ifndef AX_TESTS_CMD_EXPERTS_MODEL_H
 #define AX_TESTS_CMD_EXPERTS_MODEL_H
@@ -11,21 +11,25 @@
     "\"hidden_act\": \"silu\", \"num_experts\": 4, \"num_experts_per_tok\": 2, "                   \
     "\"moe_intermediate_size\": 24, \"norm_topk_prob\": true, \"initializer_range\": 0.2}"
 
-static inline const char *make_experts(void) {
-    static const char *const files[] = {"tokenizer.json", "tokenizer_config.json"};
+static inline const char *make_random(const char *name, const char *config) {
+    static const char *const parts[] = {"tokenizer.json", "tokenizer_config.json"};
     char from[1024], to[64], said[4096];
-    put_text("config.json", EXPERTS);
+    put_text("config.json", config);
     if (run(said, sizeof said, "bench step --model '%s' --write-random '%s'", scratch,
-            in_scratch("experts")) != 0)
+            in_scratch(name)) != 0)
         fail_msg("%s", said);
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        snprintf(from, sizeof from, "%s/%s", model, files[i]);
-        snprintf(to, sizeof to, "experts/%s", files[i]);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        snprintf(from, sizeof from, "%s/%s", model, parts[i]);
+        snprintf(to, sizeof to, "%s/%s", name, parts[i]);
         char *real = realpath(from, NULL);
         assert_int_equal(symlink(real, in_scratch(to)), 0);
         free(real);
     }
-    return in_scratch("experts");
+    return in_scratch(name);
+}
+
+static inline const char *make_experts(void) {
+    return make_random("experts", EXPERTS);
 }
 
 #endif

@@ -121,7 +121,8 @@ static void questions(void **state) {
     static const char *const completions[] = {"say [[4]]"};
     const struct ax_judge_options o = {.model = "org/Wise-7B",
                                        .system = "You are strict.",
-                                       .prompt = "{\"a\": 1} {prompt} | {answer} | {completion}",
+                                       .prompt = "{\"a\": 1} {prompt} | {answer} | {completion} "
+                                                 "{an answer} {answer",
                                        .score = "\\[\\[[0-9]+\\]\\]",
                                        .lowest = 2,
                                        .highest = 6,
@@ -139,7 +140,8 @@ static void questions(void **state) {
     assert_string_equal(json_string_value(json_object_get(json_array_get(list, 0), "content")),
                         "You are strict.");
     assert_string_equal(json_string_value(json_object_get(json_array_get(list, 1), "content")),
-                        "{\"a\": 1} system: Be kind.\n\nuser: What is \"2\"? | 2 | say [[4]]");
+                        "{\"a\": 1} system: Be kind.\n\nuser: What is \"2\"? | 2 | say [[4]] "
+                        "{an answer} {answer");
     json_decref(v);
     ax_rewards_close(r);
     /* a record without the column has no reward */

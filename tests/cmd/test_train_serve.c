@@ -179,6 +179,8 @@ static void answers_are_of_one_version(const struct way *w) {
         pthread_join(askers[k].thread, NULL);
     if (serve_wait(&s, 60) != 0)
         fail_msg("%s", server_said(&s));
+    const char *announced = strstr(server_said(&s), "serving model=");
+    assert_true(announced && !strstr(announced + 1, "serving model="));
     for (int k = 0; k < KINDS; k++)
         compare(&askers[k], w, kinds[k].options);
     texts[0] = generated(w, 0, "");

@@ -5,7 +5,9 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <fnmatch.h>
 
+#include "base/rng.h"
 #include "data/records/rows/find.h"
 #include "data/records/rows/pattern.h"
 #include "tests/data/scratch.h"
@@ -57,6 +59,29 @@ static void patterns(void **state) {
     path[sizeof path - 2] = 'b';
     path[sizeof path - 1] = '\0';
     assert_false(ax_path_match(pattern, path));
+}
+
+static void draw_text(char *out, size_t most, const char *of, struct ax_rng_key key) {
+    const size_t n = (size_t)ax_rng_below(key, 0, most);
+    for (size_t i = 0; i < n; i++)
+        out[i] = of[ax_rng_below(key, i + 1, strlen(of))];
+    out[n] = '\0';
+}
+
+/* In one folder they are the system's. */
+static void patterns_are_the_systems(void **state) {
+    (void)state;
+    int fit = 0;
+    for (uint32_t i = 0; i < 40000; i++) {
+        char pattern[12], path[8];
+        draw_text(pattern, sizeof pattern - 1, "ab[-c]!^*?[b]", (struct ax_rng_key){.seed = i});
+        draw_text(path, sizeof path - 1, "abc-![]^", (struct ax_rng_key){.seed = i, .tensor = 1});
+        const bool fits = fnmatch(pattern, path, FNM_NOESCAPE) == 0;
+        if (ax_path_match(pattern, path) != fits)
+            fail_msg("%s and %s: not %d", pattern, path, fits);
+        fit += fits;
+    }
+    assert_true(fit > 1000);
 }
 
 /* "PATH:SPLIT …" of what is chosen, or the error. */
@@ -281,15 +306,11 @@ static void runs_are_no_data(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(patterns),
-        cmocka_unit_test(splits_of_patterns),
-        cmocka_unit_test(patterns_on_the_disk),
-        cmocka_unit_test(runs_are_no_data),
-        cmocka_unit_test(cards),
-        cmocka_unit_test(folders_of_cards),
-        cmocka_unit_test(names),
-        cmocka_unit_test(long_split_names),
-        cmocka_unit_test(splits_that_are_not_there_are_told),
+        cmocka_unit_test(patterns),           cmocka_unit_test(patterns_are_the_systems),
+        cmocka_unit_test(splits_of_patterns), cmocka_unit_test(patterns_on_the_disk),
+        cmocka_unit_test(runs_are_no_data),   cmocka_unit_test(cards),
+        cmocka_unit_test(folders_of_cards),   cmocka_unit_test(names),
+        cmocka_unit_test(long_split_names),   cmocka_unit_test(splits_that_are_not_there_are_told),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }

@@ -195,6 +195,81 @@ static void unknown_characters_are_refused(void **state) {
     ax_tokenizer_free(t);
 }
 
+/* Pieces abc, a, b, c, and what a file says of them: fields of trainer_spec (kind is BPE, bytes stand for unknown
+ * characters) and normalizer_spec (blanks are kept). */
+#define PIECES   "\n\5\n\3abc\n\3\n\1a\n\3\n\1b\n\3\n\1c"
+#define TRAINER  "\x18\2\x98\2\1"
+#define WHOLE    "\x20\0"
+#define UNK(id)  "\xc0\2" id
+#define BOS(id)  "\xc8\2" id
+#define EOS(id)  "\xd0\2" id
+#define PAD(id)  "\xd8\2" id
+#define SUFFIX   "\xc0\1\1"
+#define N_PIECES "\x20\x18" /* 24: the number of the field about suffixes */
+#define SPEC(s)                                                                                    \
+    { s, sizeof(s) - 1 }
+
+static enum ax_status parse_specs(struct ax_tokenizer **t, const char *trainer, size_t n,
+                                  const char *normalizer, size_t m) {
+    struct ax_buf b = {0};
+    MUST(ax_buf_append(&b, PIECES, sizeof PIECES - 1));
+    MUST(ax_buf_append(&b, (const char[]){0x12, (char)n}, 2));
+    MUST(ax_buf_append(&b, trainer, n));
+    MUST(ax_buf_append(&b, (const char[]){0x1a, (char)m}, 2));
+    MUST(ax_buf_append(&b, normalizer, m));
+    const enum ax_status st = ax_sentencepiece_parse(t, "f", b.data, b.len);
+    ax_buf_free(&b);
+    return st;
+}
+
+static void fields_of_the_specs(void **state) {
+    (void)state;
+    static const struct {
+        struct {
+            const char *s;
+            size_t n;
+        } trainer, normalizer;
+        const char *error;
+        int unk, bos, eos, pad, n; /* n: of the ids of "abc" */
+    } specs[] = {
+        {SPEC(TRAINER), SPEC(WHOLE), NULL, 0, 1, 2, -1, 0},
+        {SPEC(TRAINER N_PIECES), SPEC(WHOLE), NULL, 0, 1, 2, -1, 0},
+        {SPEC(TRAINER UNK("\3") BOS("\2") EOS("\1") PAD("\0")), SPEC(WHOLE), NULL, 3, 2, 1, 0, 0},
+        {SPEC(TRAINER PAD("\3") UNK("\1")), SPEC(WHOLE), NULL, 1, 1, 2, 3, 0},
+        {SPEC(TRAINER), SPEC(WHOLE "\x18\0"), NULL, 0, 1, 2, -1, 3},
+        {SPEC(TRAINER SUFFIX), SPEC(WHOLE), "blanks that end words", 0, 0, 0, 0, 0},
+        {SPEC("\x18\2"), SPEC(WHOLE), "unknown characters (no byte_fallback)", 0, 0, 0, 0, 0},
+        {SPEC("\x18\1\x98\2\1"), SPEC(WHOLE), "another model than BPE", 0, 0, 0, 0, 0},
+        {SPEC(TRAINER), SPEC("\x20\1"), "removal of blanks", 0, 0, 0, 0, 0},
+        {SPEC(TRAINER), SPEC(WHOLE "\x28\0"), "blanks that are not escaped", 0, 0, 0, 0, 0},
+        {SPEC(TRAINER), SPEC(WHOLE "\x12\1a"), "normalization of text", 0, 0, 0, 0, 0},
+    };
+    for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {
+        struct ax_tokenizer *t;
+        struct ax_encoding ids = {0};
+        const struct ax_encode_options o = {0};
+        const enum ax_status st = parse_specs(&t, specs[i].trainer.s, specs[i].trainer.n,
+                                              specs[i].normalizer.s, specs[i].normalizer.n);
+        if (specs[i].error) {
+            assert_error(st, AX_ERR_UNSUPPORTED, specs[i].error);
+            continue;
+        }
+        MUST(st);
+        const int want[] = {specs[i].unk, specs[i].bos, specs[i].eos, specs[i].pad};
+        static const enum ax_special which[] = {AX_UNK, AX_BOS, AX_EOS, AX_PAD};
+        for (int k = 0; k < 4; k++)
+            if (ax_tokenizer_special_id(t, which[k]) != want[k])
+                fail_msg("case %zu: special token %d is %d, not %d", i, k,
+                         ax_tokenizer_special_id(t, which[k]), want[k]);
+        if (specs[i].n > 0) { /* no blank before it */
+            MUST(ax_tokenizer_encode(t, "abc", 3, &o, &ids));
+            assert_true(ids.n == 3 && ids.ids[0] == 1 && ids.ids[2] == 3);
+        }
+        ax_encoding_free(&ids);
+        ax_tokenizer_free(t);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_have_the_packages_ids),
@@ -204,6 +279,7 @@ int main(void) {
         cmocka_unit_test(the_latest_file_is_the_tokenizer),
         cmocka_unit_test(damage_is_an_error),
         cmocka_unit_test(unknown_characters_are_refused),
+        cmocka_unit_test(fields_of_the_specs),
     };
     return cmocka_run_group_tests(tests, load_cases, free_cases);
 }

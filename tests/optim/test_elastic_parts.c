@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -214,11 +215,42 @@ static void a_copy_has_all_parts(void **state) {
     ax_error_clear();
 }
 
+/* The record of the last step, which its main rank may not have written before it ended. */
+static void the_record_of_the_last_step(void **state) {
+    (void)state;
+    static const char run[] =
+        "{\"after\": 2, \"last\": {\"step\": 5, \"skipped\": true, \"window_steps\": 2, "
+        "\"window_loss\": 3.5, \"epoch\": 0.25, \"loss\": 1.5, \"learning_rate\": 0.125, "
+        "\"seconds\": 2, \"flops\": 8, \"tokens\": 7, \"trained_tokens\": 6, "
+        "\"computed_tokens\": 9, \"measure_0\": 0.5, \"measure_2\": 4}}";
+    struct ax_json_doc doc;
+    assert_int_equal(ax_write_file_atomic(in_scratch("run.json"), run, strlen(run)), AX_OK);
+    assert_int_equal(ax_json_load(&doc, in_scratch("run.json"), 1 << 20), AX_OK);
+    for (int in_memory = 0; in_memory < 2; in_memory++) {
+        const struct ax_train_options o = {.elastic = {.dir = "memory", .steps = 1}};
+        struct ax_train t = {.o = &o, .done = 5, .saved = 3};
+        const char *from = in_memory ? "memory/checkpoint-5" : "disk/checkpoint-5";
+        assert_int_equal(ax_train_elastic_read(&t, from, ax_json_root(&doc)), AX_OK);
+        const struct ax_step_figures *f = &t.elastic.last;
+        assert_int_equal(t.elastic.after, AX_AFTER_EVALUATION);
+        assert_int_equal(t.elastic.resumed, in_memory);
+        assert_int_equal(t.elastic.saved, in_memory ? 5 : 0);
+        assert_true(t.elastic.before.steps == 2 && t.elastic.before.loss == 3.5);
+        assert_true(f->step == 5 && f->skipped && f->epoch == 0.25 && f->loss == 1.5);
+        assert_true(isnan(f->grad_norm) && f->learning_rate == 0.125 && f->seconds == 2);
+        assert_true(f->flops == 8 && f->tokens == 7 && f->trained_tokens == 6);
+        assert_true(f->computed_tokens == 9 && f->measures[0] == 0.5 && f->measures[2] == 4);
+        assert_true(isnan(f->measures[1]) && isnan(f->measures[AX_MEASURES - 1]));
+    }
+    ax_json_free(&doc);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_newest_that_is_complete),
         cmocka_unit_test(a_damaged_part_is_refused),
         cmocka_unit_test(a_copy_has_all_parts),
+        cmocka_unit_test(the_record_of_the_last_step),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_remove);
 }

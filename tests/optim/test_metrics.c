@@ -585,7 +585,7 @@ static void a_step_that_took_no_time(void **state) {
         const int old = stderr_to_file();
         assert_int_equal(ax_metrics_open(&m, dir, &o), AX_OK);
         struct ax_step_figures f = figures(1);
-        f.seconds = 0;
+        f.seconds = f.phases[0].seconds = f.phases[1].seconds = 0;
         ax_metrics_step(m, &f);
         ax_metrics_eval(m, 1, 0.1, &(struct ax_eval_result){.documents = 2});
         ax_metrics_close(m);
@@ -595,7 +595,7 @@ static void a_step_that_took_no_time(void **state) {
                  "0.0001, \"tokens\": 100, \"trained_tokens\": 40, \"seconds\": 0, "
                  "\"tokens_per_second\": 0, \"mfu\": %s, \"hfu\": %s, \"memory_bytes\": 1048576, "
                  "\"peak_memory_bytes\": 2097152, \"waits\": 3, "
-                 "\"phase_seconds\": {\"forward\": 0.2, \"backward\": 0.3}}\n",
+                 "\"phase_seconds\": {\"forward\": 0, \"backward\": 0}}\n",
                  cases[i].json, cases[i].json);
         char *text = read_text("metrics.jsonl", &n);
         assert_memory_equal(text, want, strlen(want));

@@ -319,7 +319,7 @@ static void event_files_of_a_method(void **state) {
     assert_int_equal(ax_metrics_open(&m, dir, &o), AX_OK);
     for (int64_t s = 1; s <= 2; s++) {
         struct ax_step_figures f = figures(s);
-        f.memory = 1 << 27;
+        f.memory = f.peak_memory = 1 << 27;
         f.measures[0] = (double)s;
         f.measures[1] = NAN;
         f.figures = s == 1 ? &rewards : NULL;
@@ -342,8 +342,10 @@ static void shares_of_the_peak_that_are_known(void **state) {
     static const struct scalar want[] = {{"train/mfu", 1, (double)0.16F}, {"train/hfu", 0, 0}};
     struct ax_metrics *m = NULL;
     struct ax_step_figures f = figures(2);
+    struct ax_metrics_options o = usual;
     f.flops = 0;
-    assert_int_equal(ax_metrics_open(&m, dir, &usual), AX_OK);
+    o.resume_step = 1;
+    assert_int_equal(ax_metrics_open(&m, dir, &o), AX_OK);
     ax_metrics_step(m, &f);
     ax_metrics_close(m);
     assert_scalars(want, sizeof want / sizeof *want);

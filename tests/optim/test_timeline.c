@@ -240,8 +240,17 @@ static void spans_become_events(void **state) {
     struct ax_trace t;
     assert_int_equal(ax_trace_begin(&t), AX_OK);
     assert_int_equal(ax_trace_timeline(&t, 3, &spans, 10), AX_OK);
+    assert_int_equal(ax_trace_join(&t, "", 0), AX_OK); /* of a rank without any */
     assert_int_equal(ax_trace_end(&t), AX_OK);
     assert_string_equal(t.text.data, want);
+    ax_trace_free(&t);
+    assert_int_equal(ax_trace_begin(&t), AX_OK);
+    for (int rank = 0; rank < 2; rank++)
+        assert_int_equal(ax_trace_join(&t, "1", 1), AX_OK);
+    assert_int_equal(ax_trace_end(&t), AX_OK);
+    json_t *v = json_loads(t.text.data, 0, NULL);
+    assert_int_equal(json_array_size(json_object_get(v, "traceEvents")), 2);
+    json_decref(v);
     ax_trace_free(&t);
 }
 

@@ -161,11 +161,14 @@ def rendered(model, kind, asked):
 
 
 def sampled(model, path, asked):
-    """Drawn answers differ; each kind of settings is a list of its own."""
+    """Drawn answers differ, but not where only one token can be drawn; each kind of settings is a list of its own."""
     many = [Request("The train", {"do_sample": True, "max_gen_toks": 6, "top_k": 9}) for _ in range(1500)]
     texts = model.generate_until(many + [Request("The train", {"max_gen_toks": 6})] * 2)
+    narrow = [{"top_p": 1e-6}, {"top_k": 1}, {"temperature": 1e-6}]
+    one = model.generate_until([Request("The train", {"do_sample": True, "max_gen_toks": 6, **n}) for n in narrow for _ in range(4)])
     shown = [sample(i, [("The train", {})], [[t]], {"n": 1}) for i, t in enumerate(texts[:9] + texts[-1:])]
-    return results("sampled", {"different,none": float(len(set(texts[:1500])) > 100), "equal,none": float(texts[-1] == texts[-2])}, shown)
+    return results("sampled", {"different,none": float(len(set(texts[:1500])) > 100), "equal,none": float(texts[-1] == texts[-2]),
+                               "narrow,none": float(set(one) == {texts[-1]})}, shown)
 
 
 def nested(model, path, asked):
