@@ -11,7 +11,8 @@
 #include "tests/data/template_case.h"
 #include "tests/golden_files.h"
 
-static int failures;
+static int failures, n_refused;
+static bool strict = true;
 
 /* Golden cases that use what is not supported, by a piece of their template, and what they end
  * with. The rest of each is asked in our own cases. */
@@ -84,6 +85,13 @@ static const char *refusal(const json_t *c) {
     return NULL;
 }
 
+/* Of what jinja2 makes an undefined value, or rounds in its own way. */
+static bool is_refused(const char *text) {
+    return strstr(text, " cannot be sliced") || strstr(text, " cannot be printed") ||
+           strstr(text, " is not supported") || strstr(text, "items needs a dict") ||
+           strstr(text, "must be an integer");
+}
+
 static void check_refusal(const json_t *c, const char *error) {
     const char *text = ax_error_text();
     const size_t n = strlen(text), m = strlen(error);
@@ -107,6 +115,8 @@ static void check_case(const json_t *c, const json_t *vars) {
         ax_template_output_free(&out);
     } else if (error != NULL) {
         check_refusal(c, error);
+    } else if (!strict && json_object_get(c, "text") && is_refused(ax_error_text())) {
+        n_refused++;
     } else {
         check_error(c);
     }
@@ -142,6 +152,16 @@ static void golden(void **state) {
 static void own(void **state) {
     (void)state;
     check_file("tests/data/jinja_cases.json", 250);
+}
+
+/* Written by tests/peers/make_jinja_random.py. Few of them are refused though jinja2 makes something of them. */
+static void random_templates(void **state) {
+    (void)state;
+    strict = false;
+    n_refused = 0;
+    check_file("tests/data/jinja_random.json", 1500);
+    strict = true;
+    assert_true(n_refused < 60);
 }
 
 /* The methods that change a list or a dict are named as such, on what has them alone. */
@@ -282,7 +302,9 @@ static void texts_as_parts(void **state) {
 
 int main(void) {
     setenv("TZ", "UTC", 1);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(golden), cmocka_unit_test(own),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(golden),
+                                       cmocka_unit_test(own),
+                                       cmocka_unit_test(random_templates),
                                        cmocka_unit_test(mutators_have_their_own_message),
                                        cmocka_unit_test(refusals_name_the_construct),
                                        cmocka_unit_test(texts_as_parts)};
