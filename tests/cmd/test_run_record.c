@@ -54,6 +54,27 @@ static const struct run {
     {"sft, packed", TEXTS, "sample_packing=true"},
     {"sft, padded to a multiple", TEXTS, "pad_to_sequence_len=true"},
     {"sft, by length", TEXTS, "group_by_length=true"},
+    {"sft, streamed", TEXTS, "streaming=true"},
+    {"sft, streamed and packed", TEXTS,
+     "streaming=true sample_packing=true streaming_multipack_buffer_size=8 max_steps=4"},
+    {"sft, in the file's order", TEXTS, "curriculum_sampling=true"},
+    {"sft, cut", TEXTS, "sequence_len=8 excess_length_strategy=truncate min_sample_len=4"},
+    {"sft, a part of the rows", TEXTS, "dataset_shard_num=3 dataset_shard_idx=1"},
+    {"sft, packed one after the other", TEXTS,
+     "sample_packing=true sample_packing_sequentially=true sample_packing_bin_size=2 max_steps=2"},
+    {"sft, two sets", TEXTS,
+     "'datasets=[{path: @/texts.jsonl, type: completion, shards: 2}, {path: @/pairs.jsonl, type: "
+     "completion, field: chosen}]' shuffle_before_merging_datasets=true val_set_size=0.25 "
+     "eval_steps=3"},
+    {"sft, mixed sets", TEXTS,
+     "'datasets=[{path: @/texts.jsonl, type: completion}, {path: @/pairs.jsonl, type: completion, "
+     "field: rejected}]' 'mixing_weights=[1, 3]'"},
+    {"sft, chats", TEXTS,
+     "'datasets=[{path: @/chats.jsonl, type: chat_template}]' chat_template=chatml"},
+    {"sft, all of chats", TEXTS,
+     "'datasets=[{path: @/chats.jsonl, type: chat_template, roles_to_train: [user, assistant], "
+     "train_on_eos: last}]' chat_template=chatml train_on_inputs=true"},
+    {"sft, some layers", TEXTS, "'unfrozen_parameters=[model.layers.1.mlp, model.norm]'"},
     {"sft, in epochs", TEXTS, "max_steps=null num_epochs=1.5 logging_steps=2"},
     {"sft, cosine", TEXTS, "lr_scheduler=cosine warmup_ratio=0.5 cosine_min_lr_ratio=0.1"},
     {"sft, polynomial", TEXTS, "lr_scheduler=polynomial lr_scheduler_kwargs.power=2"},
@@ -186,6 +207,18 @@ static void put_line(struct ax_buf *b, const char *format, ...) {
     assert_int_equal(ax_buf_printf(b, "%s\n", line), AX_OK);
 }
 
+static void put_chats(void) {
+    struct ax_buf b = {0};
+    for (int i = 0; i < 12; i++)
+        put_line(&b,
+                 "{\"messages\": [{\"role\": \"user\", \"content\": \"%d?\"}, {\"role\": "
+                 "\"assistant\", \"content\": \"it is %d\"}%s]}",
+                 i, i, i % 3 ? "" : ", {\"role\": \"user\", \"content\": \"so\"}, {\"role\": "
+                                   "\"assistant\", \"content\": \"yes\"}");
+    put_text("chats.jsonl", b.data);
+    ax_buf_free(&b);
+}
+
 static void put_row(struct ax_buf *b, enum data kind, int i) {
     static const char *const words[] = {"red", "of the sea", "and so on", "ten"};
     const char *w = words[i % 4], *v = words[(i / 4 + 1) % 4];
@@ -225,6 +258,7 @@ static int set_up(void **state) {
         AX_OK);
     put_text("c.yaml", config.data);
     ax_buf_free(&config);
+    put_chats();
     for (int kind = 0; kind < KINDS; kind++) {
         struct ax_buf b = {0};
         char name[32];
