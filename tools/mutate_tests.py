@@ -245,6 +245,7 @@ class Bench:
         (folder / "tmp").mkdir()
         env = {**os.environ, "HF_HUB_OFFLINE": "1", "AX_TEST_GOLDENS": str(self.tree / "tests/goldens"),
                "AX_TEST_BIN": str(binary.parents[2] / "axtrain"), "OMP_WAIT_POLICY": "passive", "AX_CHECK_MEMORY": "1",
+               "XDG_CACHE_HOME": "/tmp" if self.sandbox else str(folder / "tmp"),  # as in a clone with an empty HOME
                "ASAN_OPTIONS": "hard_rss_limit_mb=8192",
                "TSAN_OPTIONS": f"suppressions={self.tree}/tests/sanitizers.supp", **self.environment(test)}
         memory = "0" if self.sanitize else str(12 << 20)
