@@ -425,7 +425,7 @@ struct whole {
     char *key;
 };
 
-#define BLOCKS_COPIED ((int64_t)4096) /* blocks that are read together */
+#define BLOCKS_COPIED ((int64_t)1024) /* blocks that are read together */
 
 /* Blocks [first, first + n) of 8 bits: codes and scales. */
 static enum ax_status read_blocks(const struct whole *w, int64_t first, int64_t n, char *codes,

@@ -169,6 +169,42 @@ static void test_pieces_are_read_alone(void **state) {
     }
 }
 
+/* What a copy with the layout of one rank has is what was there, also where the first block is cut: `phase` of its
+ * elements are another tensor's. */
+static void test_a_copy_has_the_same_codes(void **state) {
+    (void)state;
+    enum { BLOCKS = MANY / AX_8BIT_BLOCK + 1 };
+    static float scales[BLOCKS], got_scales[BLOCKS];
+    static uint8_t got[MANY];
+    for (int64_t phase = 0; phase < AX_8BIT_BLOCK; phase += 101) {
+        const int64_t blocks = (phase + MANY + AX_8BIT_BLOCK - 1) / AX_8BIT_BLOCK;
+        struct store s;
+        struct ax_checkpoint c;
+        save_many(&s, true);
+        for (int i = 0; i < BLOCKS; i++)
+            scales[i] = 1 + (float)i;
+        s.list[1].data = scales;
+        s.list[1].start[1] = phase;
+        s.list[1].shape[2] = blocks + 2;
+        s.list[1].size[2] = s.list[1].n = blocks;
+        save_ok(&s, 1, 0);
+        if (reshard() != AX_OK)
+            fail_msg("%s", ax_error_text());
+        struct ax_state_part to[] = {s.list[0], s.list[1]};
+        to[0].data = got;
+        to[1].data = got_scales;
+        to[1].shape[2] = blocks;
+        memset(got, 0, sizeof got);
+        memset(got_scales, 0, sizeof got_scales);
+        assert_int_equal(ax_checkpoint_open(&c, in_dir("whole")), AX_OK);
+        if (ax_checkpoint_load(&c, &(struct ax_state_parts){2, to, NULL}) != AX_OK)
+            fail_msg("%s", ax_error_text());
+        ax_checkpoint_close(&c);
+        assert_memory_equal(got, many_codes, sizeof got);
+        assert_memory_equal(got_scales, scales, (size_t)blocks * sizeof *scales);
+    }
+}
+
 /* Codes come with their own scales, of which those are checked that are read. */
 static void test_codes_and_scales(void **state) {
     (void)state;
@@ -664,6 +700,7 @@ int main(void) {
         cmocka_unit_test(test_no_numbers),
         cmocka_unit_test(test_checks_what_it_reads),
         cmocka_unit_test(test_pieces_are_read_alone),
+        cmocka_unit_test(test_a_copy_has_the_same_codes),
         cmocka_unit_test(test_codes_and_scales),
         cmocka_unit_test(test_other_cuts),
         cmocka_unit_test(test_puts_shards_together),
