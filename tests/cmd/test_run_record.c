@@ -213,8 +213,10 @@ static void put_chats(void) {
         put_line(&b,
                  "{\"messages\": [{\"role\": \"user\", \"content\": \"%d?\"}, {\"role\": "
                  "\"assistant\", \"content\": \"it is %d\"}%s]}",
-                 i, i, i % 3 ? "" : ", {\"role\": \"user\", \"content\": \"so\"}, {\"role\": "
-                                   "\"assistant\", \"content\": \"yes\"}");
+                 i, i,
+                 i % 3 ? ""
+                       : ", {\"role\": \"user\", \"content\": \"so\"}, {\"role\": "
+                         "\"assistant\", \"content\": \"yes\"}");
     put_text("chats.jsonl", b.data);
     ax_buf_free(&b);
 }
