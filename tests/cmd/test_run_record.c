@@ -99,6 +99,14 @@ static const struct run {
     {"sft, causal metrics", TEXTS,
      "val_set_size=3 eval_strategy=steps eval_steps=2 do_causal_lm_eval=true "
      "'eval_causal_lm_metrics=[perplexity]'"},
+    {"sft, resumed", TEXTS,
+     "max_steps=2 save_strategy=steps save_steps=1 val_set_size=3 eval_steps=1|max_steps=4 "
+     "save_strategy=steps save_steps=1 save_total_limit=2 val_set_size=3 eval_steps=1 "
+     "resume_from_checkpoint=auto resume_with_changes=true"},
+    {"sft, with samples", TEXTS,
+     "val_set_size=3 eval_steps=2 generate_samples=true num_generation_samples=2 "
+     "generation_max_new_tokens=6"},
+    {"sft, recomputed", TEXTS, "gradient_checkpointing=true sample_packing=true"},
     {"sft, stopped early", TEXTS,
      "val_set_size=3 eval_steps=1 save_strategy=steps save_steps=1 early_stopping_patience=1 "
      "learning_rate=0.3 max_steps=8"},
@@ -109,6 +117,9 @@ static const struct run {
     {"dora", TEXTS,
      "adapter=lora lora_r=4 lora_alpha=8 lora_target_linear=true peft_use_dora=true "
      "peft_use_rslora=true"},
+    {"lora, some modules", TEXTS,
+     "adapter=lora lora_r=4 lora_alpha=8 'lora_target_modules=[q_proj, down_proj]' "
+     "'lora_rank_pattern={q_proj: 2}' 'lora_modules_to_save=[lm_head]'"},
     {"relora", TEXTS,
      "adapter=lora lora_r=4 lora_alpha=8 lora_target_linear=true relora=true "
      "jagged_restart_steps=2 jagged_restart_warmup_steps=1 max_steps=5"},
@@ -145,6 +156,7 @@ static const struct run {
     {"dpo, discopop", PAIRS, "rl=dpo 'dpo_loss_type=[discopop]'"},
     {"dpo, of two", PAIRS, "rl=dpo 'dpo_loss_type=[sigmoid, sft]' 'dpo_loss_weights=[1, 0.5]'"},
     {"dpo, lora", PAIRS, "rl=dpo adapter=lora lora_r=4 lora_alpha=8 lora_target_linear=true"},
+    {"dpo, references first", PAIRS, "rl=dpo precompute_ref_log_probs=true num_epochs=2"},
     {"dpo, on two ranks", PAIRS, "rl=dpo tensor_parallel_size=2 rl_beta=0.3"},
     {"kto, on two ranks", LABELS, "rl=kto dp_shard_size=2"},
     {"orpo", PAIRS, "rl=orpo orpo_alpha=0.3"},
@@ -177,6 +189,11 @@ static const struct run {
      GRPO "'trl.reward_funcs=[\"format:e\", \"length:6\", \"soft_overlong:8:4\"]' "
           "'trl.reward_weights=[1, 0.5, 2]' trl.multi_objective_aggregation=normalize_then_sum"},
     {"grpo, dynamic", PROMPTS, GRPO "dynamic_sampling_rounds=2"},
+    {"grpo, by a reward model", PROMPTS,
+     "reward_model=true datasets.0.path=@/pairs.jsonl learning_rate=1e-12 output_dir=@/scorer|" GRPO
+     "'trl.reward_funcs=[@/scorer, \"format:e\"]'"},
+    {"grpo, lora", PROMPTS,
+     GRPO "adapter=lora lora_r=4 lora_alpha=8 lora_target_linear=true trl.beta=0.2"},
     {"grpo, narrow", PROMPTS, GRPO "trl.top_k=20 trl.top_p=0.9 trl.temperature=0.7"},
     {"grpo, evaluated", PROMPTS, GRPO "val_set_size=2 eval_steps=1 trl.num_generations_eval=2"},
     {"grpo, ahead", PROMPTS, GRPO "max_staleness=1"},
@@ -186,6 +203,10 @@ static const struct run {
     {"ppo", PROMPTS,
      PPO "ppo.num_mini_batches=2 ppo.missing_eos_penalty=1 "
          "ppo.whiten_rewards=true ppo.kl_coef=0.2"},
+    {"ppo, lora", PROMPTS, PPO "adapter=lora lora_r=4 lora_alpha=8 lora_target_linear=true"},
+    {"ppo, whole batches", PROMPTS,
+     PPO "ppo.num_ppo_epochs=3 ppo.gamma=0.9 ppo.lam=0.8 ppo.vf_coef=0.5 "
+         "ppo.cliprange_value=0.1 max_steps=4"},
     {"ppo, on two ranks", PROMPTS, PPO "dp_replicate_size=2 ppo.num_ppo_epochs=2"},
     {"ppo, k3", PROMPTS, PPO "ppo.kl_estimator=k3 ppo.cliprange=0.05"},
     /* ---- of a teacher ---- */
@@ -275,11 +296,11 @@ static int set_up(void **state) {
 
 /* ---- a run ---- */
 
-/* @ is the scratch folder. */
-static const char *words_of(const struct run *r) {
+/* @ is the scratch folder; | ends the words of a command before another one. */
+static const char *words_of(const char *from) {
     static char words[1000];
     size_t n = 0;
-    for (const char *c = r->words; *c; c++)
+    for (const char *c = from; *c && *c != '|'; c++)
         n += (size_t)snprintf(words + n, sizeof words - n, *c == '@' ? "%s" : "%.1s",
                               *c == '@' ? scratch : c);
     words[n] = '\0';
@@ -297,11 +318,13 @@ static bool is_on_two(const struct run *r) {
 static void train(const struct run *r) {
     static char said[1 << 16];
     assert_int_equal(ax_remove_tree(in_scratch("out")), AX_OK);
-    if (run(said, sizeof said,
-            "%s train '%s/c.yaml' datasets.0.path='%s/%s.jsonl' %s --quiet %s 2>&1",
-            is_on_two(r) ? "launch -n 2 --" : "", scratch, scratch, files[r->data],
-            r->data == TEXTS ? "datasets.0.type=completion" : "", words_of(r)) != 0)
-        fail_msg("%s: %s", r->name, said);
+    for (const char *words = r->words; words;
+         words = strchr(words, '|') ? strchr(words, '|') + 1 : NULL)
+        if (run(said, sizeof said,
+                "%s train '%s/c.yaml' datasets.0.path='%s/%s.jsonl' %s --quiet %s 2>&1",
+                is_on_two(r) ? "launch -n 2 --" : "", scratch, scratch, files[r->data],
+                r->data == TEXTS ? "datasets.0.type=completion" : "", words_of(words)) != 0)
+            fail_msg("%s: %s", r->name, said);
 }
 
 /* ---- what it has left ---- */
