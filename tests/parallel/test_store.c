@@ -529,6 +529,13 @@ static void tokens_are_found(void **state) {
     assert_int_equal(ax_token_find(token), AX_ERR_CONFIG);
     assert_non_null(strstr(ax_error_text(), "both set"));
     unlink(path);
+    unsetenv("AXTRAIN_TOKEN");
+    for (int folder = 0; folder < 2; folder++) {
+        setenv("AXTRAIN_TOKEN_FILE", folder ? "/tmp" : path, 1);
+        assert_int_equal(ax_token_find(token), AX_ERR_CONFIG);
+        assert_non_null(strstr(ax_error_text(), folder ? "is not a file" : "No such file"));
+    }
+    setenv("AXTRAIN_TOKEN", "a token in the environment", 1);
     unsetenv("AXTRAIN_TOKEN_FILE");
     for (int again = 0; again < 2; again++) { /* it is removed, and remembered */
         assert_int_equal(ax_token_find(token), AX_OK);
