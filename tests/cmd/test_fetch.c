@@ -206,7 +206,8 @@ static void put_hf(const char *body) {
     make_folder("bin");
     snprintf(path, sizeof path, "%s", put_text("bin/hf", body));
     assert_int_equal(chmod(path, 0755), 0);
-    setenv("PATH", in_scratch("bin"), 1);
+    snprintf(path, sizeof path, "/nowhere::%s:/none", in_scratch("bin"));
+    setenv("PATH", path, 1);
 }
 
 static void the_model_is_uploaded_at_the_end(void **state) {
@@ -215,7 +216,7 @@ static void the_model_is_uploaded_at_the_end(void **state) {
     char path[4096], script[512], want[512], *got;
     size_t len;
     snprintf(path, sizeof path, "%s", getenv("PATH"));
-    setenv("PATH", "/nowhere", 1);
+    setenv("PATH", "/nowhere:/none::", 1);
     EXPECT(2, "hub_model_id: uploading is done by the command `hf`", config, output,
            "hub_model_id=me/tiny");
     snprintf(script, sizeof script,

@@ -210,7 +210,18 @@ static void solved_records_are_counted(void **state) {
                   "<span>1 record, 0 of 1 solved</span>"},
                  {"{\"where\": \"a:1\", \"answer\": \"5\", \"solved\": true}\n",
                   "<span>1 record, 1 of 1 solved</span>"},
-                 {"{\"where\": \"a:1\", \"answer\": \"5\"}\n", "<span>1 record</span>"}};
+                 {"{\"where\": \"a:1\", \"answer\": \"5\"}\n", "<span>1 record</span>"},
+                 /* lines that are damaged, or have no answer; the last one has no end */
+                 {"{\"answer\": \"5\", \"solved\": true}\n{\"answ\n{\"solved\": true}\n"
+                  "{\"answer\": \"6\", \"solved\": false}",
+                  "<span>2 records, 1 of 2 solved</span>"},
+                 {"{\"answer\": \"5\"}\n{\"answer\": \"6\"}", "<span>2 records</span>"},
+                 /* of a harness */
+                 {"{\"resps\": [[\"5\"]], \"metrics\": [\"exact_match\"], \"exact_match\": 1.0}\n"
+                  "{\"resps\": [[\"6\"]], \"metrics\": [\"exact_match\"], \"exact_match\": 0.0}\n"
+                  "{\"resps\": [[\"7\"]], \"metrics\": [\"f1\"], \"f1\": 0.5}\n"
+                  "{\"resps\": [[\"8\"]]}\n",
+                  "<span>4 records, 1 of 2 solved</span>"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct ax_report_run run;
         struct ax_buf page = {0};
