@@ -13,22 +13,10 @@
 static const struct {
     const char *text, *key; /* NULL: none */
 } cases[] = {
-    {"sk-1", "sk-1"},
-    {"!~", "!~"},
-    {"k", "k"},
-    {"key\n", "key"},
-    {"key\r\n", "key"},
-    {"key\n\n", "key"},
-    {"", NULL},
-    {"\n", NULL},
-    {" key", NULL},
-    {"key ", NULL},
-    {"a b", NULL},
-    {"key\nmore\n", NULL},
-    {"\x7fkey", NULL},
-    {"ke\x7fy", NULL},
-    {"key\x7f", NULL},
-    {"k\xc3\xa9y", NULL},
+    {"sk-1", "sk-1"},   {"!~", "!~"},       {"k", "k"},        {"key\n", "key"},
+    {"key\r\n", "key"}, {"key\n\n", "key"}, {"", NULL},        {"\n", NULL},
+    {" key", NULL},     {"key ", NULL},     {"a b", NULL},     {"key\nmore\n", NULL},
+    {"\x7fkey", NULL},  {"ke\x7fy", NULL},  {"key\x7f", NULL}, {"k\xc3\xa9y", NULL},
     {"\tkey", NULL},
 };
 

@@ -229,10 +229,12 @@ static void rules_of_classes(void **state) {
     (void)state;
 #define NAMED(class) "\"tokenizer_class\":\"" class "\""
     static const char prepend[] = "\"normalizer\":{\"type\":\"Prepend\",\"prepend\":\"▁\"}";
-    static const char digits[] =
-        "\"normalizer\":null,\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":["
-        "{\"type\":\"Digits\",\"individual_digits\":true},"
-        "{\"type\":\"ByteLevel\",\"add_prefix_space\":false}]}";
+#define SPLIT                                                                                      \
+    "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":["                                 \
+    "{\"type\":\"Digits\",\"individual_digits\":true},"                                            \
+    "{\"type\":\"ByteLevel\",\"add_prefix_space\":false}]}"
+    static const char digits[] = "\"normalizer\":null," SPLIT,
+                      composed[] = "\"normalizer\":{\"type\":\"NFC\"}," SPLIT;
     static const struct {
         const char *rules, *config, *type, *ids; /* of text */
         const char *class;                       /* of which a line is logged; NULL: none is */
@@ -257,6 +259,7 @@ static void rules_of_classes(void **state) {
          "GPT2Tokenizer"},
         {digits, NAMED("LlamaTokenizer"), "llama", "0 4 0 3 7 8", NULL},
         {digits, NAMED("LlamaTokenizer"), "qwen2", "0 4 0 3 7 8", "Qwen2Tokenizer"},
+        {composed, NAMED("Qwen2Tokenizer"), "qwen2", "0 4 0 3 7 8", "Qwen2Tokenizer"},
         {digits, NAMED("Qwen2TokenizerFast"), "qwen3", "0 4 0 3 7 8", "Qwen2Tokenizer"},
         {digits, NAMED("CohereTokenizer"), "cohere", "0 4 0 3 7 8", "CohereTokenizer"},
     };
