@@ -10,10 +10,10 @@
 #include <dirent.h>
 #include <math.h>
 
-#include "base/hash/hash.h"
 #include "base/text/json.h"
 #include "tests/cmd/program_case.h"
 #include "tests/data/scratch.h"
+#include "tests/near_record.h"
 
 static char model[600];
 
@@ -341,36 +341,6 @@ static bool is_of_a_machine(const char *key) {
     return n > 2 && strcmp(key + n - 2, "_s") == 0;
 }
 
-static void put(struct ax_buf *out, const char *key, const json_t *v) {
-    const char *name;
-    json_t *e;
-    size_t i;
-    char inner[200];
-    if (is_of_a_machine(key))
-        return;
-    if (json_is_number(v))
-        assert_int_equal(ax_buf_printf(out, " %s=%.6g", key, json_number_value(v)), AX_OK);
-    else if (json_is_string(v))
-        assert_int_equal(ax_buf_printf(out, " %s=%08x", key, ax_hash32(json_string_value(v))),
-                         AX_OK);
-    else if (json_is_object(v))
-        json_object_foreach((json_t *)(uintptr_t)v, name, e) {
-            snprintf(inner, sizeof inner, "%s.%s", key, name);
-            put(out, inner, e);
-        }
-    else if (json_is_array(v))
-        json_array_foreach(v, i, e) {
-            snprintf(inner, sizeof inner, "%s.%zu", key, i);
-            put(out, inner, e);
-        }
-    else
-        assert_int_equal(ax_buf_printf(out, " %s=%s", key,
-                                       json_is_true(v)    ? "true"
-                                       : json_is_false(v) ? "false"
-                                                          : "null"),
-                         AX_OK);
-}
-
 /* What was said, without paths and times. */
 static void put_event(struct ax_buf *out, const json_t *v) {
     const char *event = json_string_value(json_object_get(v, "event"));
@@ -401,7 +371,7 @@ static void put_line_of(struct ax_buf *out, const char *what, const char *line) 
         put_event(out, v);
     } else {
         assert_int_equal(ax_buf_printf(out, "  %s", what), AX_OK);
-        json_object_foreach(v, key, x) put(out, key, x);
+        json_object_foreach(v, key, x) near_put(out, key, x, is_of_a_machine);
         assert_int_equal(ax_buf_puts(out, "\n"), AX_OK);
     }
     json_decref(v);
@@ -431,8 +401,8 @@ static void put_data(struct ax_buf *out) {
     assert_int_equal(ax_read_file(in_scratch("out/run.json"), 1 << 22, &text, &len), AX_OK);
     json_t *v = json_loads(text, 0, NULL);
     assert_int_equal(ax_buf_puts(out, "  data"), AX_OK);
-    json_object_foreach(json_object_get(v, "data"), key, x) put(out, key, x);
-    put(out, "parameters", json_object_get(v, "parameters"));
+    json_object_foreach(json_object_get(v, "data"), key, x) near_put(out, key, x, is_of_a_machine);
+    near_put(out, "parameters", json_object_get(v, "parameters"), NULL);
     assert_int_equal(ax_buf_puts(out, "\n"), AX_OK);
     json_decref(v);
     ax_free(text);
@@ -457,60 +427,6 @@ static void put_files(struct ax_buf *out) {
 
 /* ---- the record ---- */
 
-/* The next word of a line. */
-static size_t word(const char **at) {
-    *at += strspn(*at, " ");
-    return strcspn(*at, " \n");
-}
-
-/* Words are equal, or of one key with numbers that are near each other. */
-static bool same_word(const char *got, size_t n, const char *want, size_t m) {
-    if (n == m && memcmp(got, want, n) == 0)
-        return true;
-    const char *x = memchr(got, '=', n), *y = memchr(want, '=', m);
-    const size_t before = x ? (size_t)(x + 1 - got) : 0;
-    char *end, *end_of_want;
-    if ((y ? (size_t)(y + 1 - want) : 0) != before || memcmp(got, want, before) != 0)
-        return false;
-    const double a = strtod(got + before, &end), b = strtod(want + before, &end_of_want);
-    const size_t left = (size_t)(got + n - end); /* punctuation */
-    return end > got + before && left == (size_t)(want + m - end_of_want) &&
-           memcmp(end, end_of_want, left) == 0 && fabs(a - b) <= 1e-3 * fabs(b) + 2e-5;
-}
-
-static bool same_line(const char *got, const char *want) {
-    size_t n, m;
-    do {
-        n = word(&got);
-        m = word(&want);
-        if (!same_word(got, n, want, m))
-            return false;
-        got += n;
-        want += m;
-    } while (n > 0 && m > 0);
-    return n == m;
-}
-
-static void compare(struct ax_buf *now) {
-    char *all, title[100] = "";
-    size_t len;
-    if (getenv("AX_UPDATE"))
-        assert_int_equal(ax_write_file_atomic(RECORD, now->data, now->len), AX_OK);
-    assert_int_equal(ax_read_file(RECORD, 1 << 22, &all, &len), AX_OK);
-    for (const char *got = now->data, *want = all; *got || *want;) {
-        const int n = (int)strcspn(got, "\n"), m = (int)strcspn(want, "\n");
-        if (*got != ' ')
-            snprintf(title, sizeof title, "%.*s", n, got);
-        if (!same_line(got, want))
-            fail_msg("%s, at %s:\nrecorded %.*s\nnow      %.*s\nAX_UPDATE=1 records it", RECORD,
-                     title, m, want, n, got);
-        got += n + (got[n] == '\n');
-        want += m + (want[m] == '\n');
-    }
-    ax_free(all);
-    ax_buf_free(now);
-}
-
 static void runs_are_as_recorded(void **state) {
     (void)state;
     struct ax_buf now = {0};
@@ -525,7 +441,7 @@ static void runs_are_as_recorded(void **state) {
         put_data(&now);
         put_files(&now);
     }
-    compare(&now);
+    near_compare(RECORD, &now);
 }
 
 int main(void) {
