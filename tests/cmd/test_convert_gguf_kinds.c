@@ -1,7 +1,23 @@
 /* Every kind of model of the goldens as a GGUF file and back, and the names that readers know. */
 #include "tests/cmd/gguf_folders.h"
 
-/* The golden models, which differ in what a config can say; those without a tokenizer get the tiny
+#include "base/hash/hash.h"
+#include "tests/record.h"
+
+#define RECORD "tests/cmd/gguf_record.txt"
+
+/* A file's size and digest: of its metadata, too. */
+static void put_digest(struct ax_buf *out, const char *name, const char *file) {
+    char path[200], *bytes;
+    size_t n;
+    snprintf(path, sizeof path, "%s/%s", name, file);
+    ok(ax_read_file(in_dir(*file ? path : name), 1 << 26, &bytes, &n));
+    record_put(out, "  %-36s %8zu %016llx\n", *file ? path : name, n,
+               (unsigned long long)ax_hash64(bytes, n, 0));
+    ax_free(bytes);
+}
+
+/* The golden models, which differ in what a config can say, with a record of all bytes; those without a tokenizer get the tiny
  * one, which has fewer ids than they have embeddings. */
 static void golden_models_come_back(void **state) {
     (void)state;
@@ -55,6 +71,7 @@ static void golden_models_come_back(void **state) {
                   {"olmoe", "olmoe", NULL},
                   {"smollm3", "smollm3", NULL}};
     static const struct tiny small = {.arch = "llama", .permuted = true, .matrix_type = TYPE_BF16};
+    struct ax_buf now = {0};
     put_folder(&small, "small");
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         char rest[64], file[64], again[64];
@@ -101,6 +118,10 @@ static void golden_models_come_back(void **state) {
             cut_tokens(models[i].name, 128);
         ok(to_gguf(in_dir(models[i].name), file, NULL));
         to_hf(file, again);
+        record_put(&now, "%s\n", models[i].name);
+        put_digest(&now, file, "");
+        put_digest(&now, again, "config.json");
+        put_digest(&now, again, "model.safetensors");
         ok(ax_arch_load(&arch[0], in_dir(models[i].name)));
         ok(ax_arch_load(&arch[1], in_dir(again)));
         same_weights_of(in_dir(models[i].name), in_dir(again), models[i].scaled,
@@ -110,6 +131,7 @@ static void golden_models_come_back(void **state) {
         ax_arch_free(&arch[0]);
         ax_arch_free(&arch[1]);
     }
+    record_compare(RECORD, &now);
 }
 
 /* Llama's tensors under another model_type, where a golden has what a file cannot express. */

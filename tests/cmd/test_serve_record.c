@@ -142,8 +142,7 @@ static void put_object(struct ax_buf *out, const char *text, size_t len) {
     if (!json_is_object(v))
         fail_msg("not an object: %.*s", (int)len, text);
     assert_int_equal(ax_buf_puts(out, " "), AX_OK);
-    json_object_foreach(v, key, x)
-        near_put(out, key, x, is_of_the_moment);
+    json_object_foreach(v, key, x) near_put(out, key, x, is_of_the_moment);
     assert_int_equal(ax_buf_puts(out, "\n"), AX_OK);
     json_decref(v);
 }
