@@ -161,10 +161,28 @@ static void user_formats(void **state) {
     check_bad_record(&o, "{\"instruction\": \"I\", \"a\": \"R\"}", "column \"q\" is missing");
     static const char *const bad[] = {
         "{instruction", "}", "{", "{name}", "{0}", "{instruction!r}", "{ instruction }", "{}"};
+    static const struct {
+        size_t at;
+        const char *key, *names[4]; /* none of them may be there */
+    } texts[] = {{offsetof(struct ax_format_user, format), "type.format", {"{system}"}},
+                 {offsetof(struct ax_format_user, no_input_format),
+                  "type.no_input_format",
+                  {"{input}", "{system}"}},
+                 {offsetof(struct ax_format_user, system_format),
+                  "type.system_format",
+                  {"{input}", "{instruction}"}}};
     struct ax_format *f;
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        u.format = bad[i];
-        assert_error(ax_format_new(&f, &o), AX_ERR_CONFIG, "type.format");
+    for (size_t k = 0; k < sizeof texts / sizeof *texts; k++) {
+        const char **text = (const char **)(void *)((char *)&u + texts[k].at), *own = *text;
+        for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+            *text = bad[i];
+            assert_error(ax_format_new(&f, &o), AX_ERR_CONFIG, texts[k].key);
+        }
+        for (int i = 0; texts[k].names[i]; i++) {
+            *text = texts[k].names[i];
+            assert_error(ax_format_new(&f, &o), AX_ERR_CONFIG, texts[k].key);
+        }
+        *text = own;
     }
 }
 
