@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include "base/fit.h"
+#include "base/mem_guard.h"
+#include "base/status.h"
 #include "base/term.h"
 
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
@@ -34,6 +36,8 @@ void ax_log(enum ax_log_level level, const char *fmt, ...) {
     ax_vfit(line + n, sizeof line - n, fmt, ap);
     va_end(ap);
     n += strlen(line + n);
+    /* tests ask that no part is missing at its end, such as the text of an error that there was not */
+    AX_ASSERT(line[n - 1] != ' ' || !ax_mem_is_guarded());
     line[n++] = '\n'; /* replaces the NUL */
     ssize_t w;
     do {
