@@ -223,7 +223,8 @@ struct fit {
     const struct ax_corpus *c;
     size_t batch;          /* sequences of a micro-batch */
     size_t per_unit;       /* micro-batches that a group may take */
-    struct room_tree tree; /* of micro-batches; −1: the number of examples is at its limit */
+    /* of micro-batches in use; −1: the number of examples is at its limit */
+    struct room_tree tree;
     struct bin *bins;      /* [n_leaves][batch] */
     struct bin *trial;     /* [per_unit][batch] */
     uint32_t *sequence;    /* [c->n] the result */
@@ -343,8 +344,6 @@ static enum ax_status assign_first_fit(const struct ax_pack_options *o, const st
     AX_TRY_GOTO(ax_alloc(&f.tree.room, 2 * f.tree.n_leaves, sizeof *f.tree.room), st, done);
     AX_TRY_GOTO(ax_alloc(&f.bins, f.tree.n_leaves * f.batch, sizeof *f.bins), st, done);
     AX_TRY_GOTO(ax_alloc(&f.trial, f.per_unit * f.batch, sizeof *f.trial), st, done);
-    for (size_t i = 0; i < 2 * f.tree.n_leaves; i++)
-        f.tree.room[i] = o->capacity * (int64_t)f.batch;
     st = place_all(&f, firsts, n);
     *n_sequences = (f.n_batches + f.per_unit - 1) / f.per_unit * f.per_unit * f.batch;
 done:
