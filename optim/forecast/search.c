@@ -113,11 +113,14 @@ static enum ax_search_reason try_rows(const struct search *s, struct ax_search_c
     struct ax_step_options step;
     for (; c->recompute <= s->r->last; c->recompute++) {
         set_choice(s, c, &runtime, &step);
-        if (ax_step_choose(&step, &runtime, s->r->arch) != AX_OK)
-            return AX_SEARCH_MODEL;
+        enum ax_status st = ax_step_choose(&step, &runtime, s->r->arch);
         c->cp_method = step.model.cp_method;
-        if (ax_plan_time_estimate(&c->time, &o, &runtime, s->r->arch, &step) != AX_OK)
+        if (st == AX_OK)
+            st = ax_plan_time_estimate(&c->time, &o, &runtime, s->r->arch, &step);
+        if (st != AX_OK) {
+            ax_error_clear();
             return AX_SEARCH_MODEL;
+        }
         if (fits(s, &c->time))
             return AX_SEARCH_REASONS;
     }
