@@ -230,9 +230,11 @@ static size_t resident(const void *map, size_t bytes) {
 static void large_arenas_are_lazy(void **state) {
     (void)state;
     const size_t huge = (size_t)2 << 20;
-    struct rlimit space;
+    struct rlimit space, data;
     assert_int_equal(getrlimit(RLIMIT_AS, &space), 0);
-    const size_t most = (size_t)(space.rlim_cur == RLIM_INFINITY ? 64 : 4) << 30;
+    assert_int_equal(getrlimit(RLIMIT_DATA, &data), 0);
+    const bool any = space.rlim_cur == RLIM_INFINITY && data.rlim_cur == RLIM_INFINITY;
+    const size_t most = (size_t)(any ? 64 : 4) << 30;
     const size_t bytes = HAVE_ASAN ? 16 * huge : most; /* AddressSanitizer's shadow is not lazy */
     struct ax_arena_plan plan = {.persistent = bytes};
     struct ax_arena a;
