@@ -67,6 +67,10 @@ static void outputs_are_compared(void **state) {
     assert_false(same("inf", "1", 1));
     assert_false(same("x 1", "y 1", 1));
     assert_false(same("1 1", "1", 1));
+    assert_true(same("1.0  2 x", "1 2.0 x", 1e-9));
+    assert_false(same("1.0 2", "1 3", 1e-9)); /* each word counts, not the first alone */
+    assert_false(same("1 2.0 x", "1 2 y", 1e-9));
+    assert_false(same("1.0 22", "1 2", 1e-9));
     assert_true(same("nan", "nan", 1e-9));
 }
 

@@ -118,6 +118,32 @@ static void kimi_linear(void **state) {
     "\"sliding_attention\", \"sliding_attention\", \"sliding_attention\", \"sliding_attention\", " \
     "\"full_attention\""
 
+#define SMALL                                                                                      \
+    "\"vocab_size\": 512, \"hidden_size\": 64, \"intermediate_size\": 128, "                       \
+    "\"num_hidden_layers\": 4, \"num_attention_heads\": 4"
+
+/* DeepSeek-V2's experts are chosen in groups only where its config says so, whatever their number. */
+static void groups_of_the_second_version(void **state) {
+    (void)state;
+    static const struct {
+        const char *method;
+        int groups;
+    } cases[] = {{"", 0},
+                 {", \"topk_method\": \"greedy\"", 0},
+                 {", \"topk_method\": \"group_limited_greedy\"", 4}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char config[600];
+        struct ax_arch a;
+        snprintf(config, sizeof config,
+                 "{\"model_type\": \"deepseek_v2\", " SMALL
+                 ", \"n_group\": 4, \"topk_group\": 2, \"n_routed_experts\": 16%s}",
+                 cases[i].method);
+        parse_ok(&a, config);
+        assert_int_equal(a.moe.routing.groups, cases[i].groups);
+        ax_arch_free(&a);
+    }
+}
+
 static void published_models_have_their_sizes(void **state) {
     (void)state;
     static const struct {
@@ -237,10 +263,6 @@ static void published_models_have_their_sizes(void **state) {
         ax_arch_free(&a);
     }
 }
-
-#define SMALL                                                                                      \
-    "\"vocab_size\": 512, \"hidden_size\": 64, \"intermediate_size\": 128, "                       \
-    "\"num_hidden_layers\": 4, \"num_attention_heads\": 4"
 
 /* Which layers have an indexer, in each of the spellings; and MLPs by a list. */
 static void layers_share_choices(void **state) {
@@ -635,6 +657,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(deepseek_v3),
         cmocka_unit_test(kimi_linear),
+        cmocka_unit_test(groups_of_the_second_version),
         cmocka_unit_test(published_models_have_their_sizes),
         cmocka_unit_test(layers_share_choices),
         cmocka_unit_test(silence_means_the_family_s_default),

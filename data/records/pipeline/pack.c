@@ -221,14 +221,14 @@ struct bin {
 struct fit {
     const struct ax_pack_options *o;
     const struct ax_corpus *c;
-    size_t batch;          /* sequences of a micro-batch */
-    size_t per_unit;       /* micro-batches that a group may take */
+    size_t batch;    /* sequences of a micro-batch */
+    size_t per_unit; /* micro-batches that a group may take */
     /* of micro-batches in use; −1: the number of examples is at its limit */
     struct room_tree tree;
-    struct bin *bins;      /* [n_leaves][batch] */
-    struct bin *trial;     /* [per_unit][batch] */
-    uint32_t *sequence;    /* [c->n] the result */
-    size_t n_batches;      /* number in use */
+    struct bin *bins;   /* [n_leaves][batch] */
+    struct bin *trial;  /* [per_unit][batch] */
+    uint32_t *sequence; /* [c->n] the result */
+    size_t n_batches;   /* number in use */
 };
 
 static void count_room(struct fit *f, size_t leaf) {
