@@ -88,6 +88,10 @@ static void broken_files_are_refused(void **state) {
          "{\"SpecialToken\":{\"id\":\"x\"}},{\"Sequence\":{\"id\":\"A\"}}],"
          "\"special_tokens\":{\"x\":{\"ids\":[77]}}}}",
          "adds id 77, which no token has"},
+        {"{" AB ",\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":["
+         "{\"Sequence\":{\"id\":\"A\"}},{\"SpecialToken\":{\"id\":\"x\"}}],"
+         "\"special_tokens\":{\"x\":{\"ids\":[78]}}}}",
+         "adds id 78, which no token has"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         MUST_FAIL(parse(rows[i].text), AX_ERR_DATA, rows[i].part);
