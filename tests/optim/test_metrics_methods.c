@@ -351,6 +351,25 @@ static void shares_of_the_peak_that_are_known(void **state) {
     assert_scalars(want, sizeof want / sizeof *want);
 }
 
+/* A run that resumed from memory may lack the record of the step before. */
+static void a_missing_record_is_written(void **state) {
+    (void)state;
+    struct ax_metrics *m = NULL;
+    struct ax_metrics_options o = usual;
+    size_t n;
+    o.resume_step = 2;
+    assert_int_equal(ax_metrics_open(&m, dir, &o), AX_OK);
+    for (int64_t s = 2; s <= 4; s++) {
+        const struct ax_step_figures f = figures(s);
+        ax_metrics_step(m, &f);
+    }
+    ax_metrics_close(m);
+    char *text = read_text("metrics.jsonl", &n);
+    for (const char *line = text, *want = "234"; *want; want++, line = strchr(line, '\n') + 1)
+        assert_true(strncmp(line, "{\"step\": ", 9) == 0 && line[9] == *want);
+    ax_free(text);
+}
+
 /* ---- activities ---- */
 
 /* Where no bar can be drawn, lines say how far an activity is and how long it still takes. */
@@ -473,6 +492,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(columns_that_cannot_be_added, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(records_of_ranks_and_experts, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(event_files_of_a_method, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(a_missing_record_is_written, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(shares_of_the_peak_that_are_known, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(activities_on_stderr, make_dir, remove_dir),
         cmocka_unit_test(texts_of_evaluations),
