@@ -1,17 +1,20 @@
 /* A record of numbers that may differ in the fourth digit, as sets of kernels sum in another order: words, and numbers behind
- * a key. AX_UPDATE=1 writes it. Include after cmocka.h. */
+ * a key. Include after cmocka.h. */
 #ifndef AX_TESTS_NEAR_RECORD_H
 #define AX_TESTS_NEAR_RECORD_H
 
 #include <jansson.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/hash/hash.h"
-#include "base/io.h"
-#include "base/mem.h"
+#include "tests/record.h"
+
+/* A text with @ in place of a folder, which differs from machine to machine. */
+static inline void near_put_masked(struct ax_buf *out, const char *text, const char *folder) {
+    for (const char *at; (at = strstr(text, folder)) != NULL; text = at + strlen(folder))
+        assert_int_equal(ax_buf_printf(out, "%.*s@", (int)(at - text), text), AX_OK);
+    assert_int_equal(ax_buf_puts(out, text), AX_OK);
+}
 
 /* One word: as in JSON, with _ for blanks; of a long text a digest. */
 static inline void near_put_text(struct ax_buf *out, const char *key, const json_t *v) {
@@ -95,23 +98,7 @@ static inline bool near_same_line(const char *got, const char *want) {
 }
 
 static inline void near_compare(const char *path, struct ax_buf *now) {
-    char *all, title[100] = "";
-    size_t len;
-    if (getenv("AX_UPDATE"))
-        assert_int_equal(ax_write_file_atomic(path, now->data, now->len), AX_OK);
-    assert_int_equal(ax_read_file(path, 1 << 22, &all, &len), AX_OK);
-    for (const char *got = now->data, *want = all; *got || *want;) {
-        const int n = (int)strcspn(got, "\n"), m = (int)strcspn(want, "\n");
-        if (*got != ' ')
-            snprintf(title, sizeof title, "%.*s", n, got);
-        if (!near_same_line(got, want))
-            fail_msg("%s, at %s:\nrecorded %.*s\nnow      %.*s\nAX_UPDATE=1 records it", path,
-                     title, m, want, n, got);
-        got += n + (got[n] == '\n');
-        want += m + (want[m] == '\n');
-    }
-    ax_free(all);
-    ax_buf_free(now);
+    record_compare_by(near_same_line, path, now);
 }
 
 #endif

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/io.h"
+#include "base/mem.h"
 
 static inline void record_put(struct ax_buf *out, const char *format, ...) {
     char line[1024];
@@ -19,18 +20,24 @@ static inline void record_put(struct ax_buf *out, const char *format, ...) {
     assert_int_equal(ax_buf_puts(out, line), AX_OK);
 }
 
-/* Lines that do not begin with a blank are titles, up to their comma. */
-static inline void record_compare(const char *path, struct ax_buf *now) {
-    char *all, title[64] = "";
+static inline bool record_same_line(const char *got, const char *want) {
+    const size_t n = strcspn(got, "\n");
+    return n == strcspn(want, "\n") && memcmp(got, want, n) == 0;
+}
+
+/* Lines that do not begin with a blank are titles. `same`: of two lines, which end in a newline or the text's end. */
+static inline void record_compare_by(bool (*same)(const char *got, const char *want),
+                                     const char *path, struct ax_buf *now) {
+    char *all, title[100] = "";
     size_t len;
     if (getenv("AX_UPDATE"))
         assert_int_equal(ax_write_file_atomic(path, now->data, now->len), AX_OK);
-    assert_int_equal(ax_read_file(path, 1 << 20, &all, &len), AX_OK);
+    assert_int_equal(ax_read_file(path, 1 << 22, &all, &len), AX_OK);
     for (const char *got = now->data, *want = all; *got || *want;) {
         const int n = (int)strcspn(got, "\n"), m = (int)strcspn(want, "\n");
         if (*got != ' ')
-            snprintf(title, sizeof title, "%.*s", (int)strcspn(got, ",\n"), got);
-        if (n != m || memcmp(got, want, (size_t)n) != 0)
+            snprintf(title, sizeof title, "%.*s", n, got);
+        if (!same(got, want))
             fail_msg("%s, at %s:\nrecorded %.*s\nnow      %.*s\nAX_UPDATE=1 records it", path,
                      title, m, want, n, got);
         got += n + (got[n] == '\n');
@@ -38,6 +45,10 @@ static inline void record_compare(const char *path, struct ax_buf *now) {
     }
     ax_free(all);
     ax_buf_free(now);
+}
+
+static inline void record_compare(const char *path, struct ax_buf *now) {
+    record_compare_by(record_same_line, path, now);
 }
 
 #endif

@@ -90,30 +90,34 @@ static const char *figures_wrong(const struct ax_figures *f) {
     return wrong;
 }
 
-/* ---- times ---- */
+/* ---- records ---- */
 
-static const char *seconds_wrong(const struct ax_phase_seconds *parts, int n, double whole) {
+struct limited {
+    const char *name;
+    double value, low, high;
+};
+
+static const char *values_wrong(const struct limited *v, size_t n) {
     const char *wrong = NULL;
-    for (int i = 0; i < n && !wrong; i++)
-        wrong = outside(parts[i].name, parts[i].seconds, 0, whole + SECONDS_SLACK);
+    for (size_t i = 0; i < n && !wrong; i++)
+        wrong = outside(v[i].name, v[i].value, v[i].low, v[i].high);
     return wrong;
 }
 
-static const char *phases_wrong(const struct ax_step_figures *f) {
+/* `most`: of their sum. */
+static const char *seconds_wrong(const char *what, const struct ax_phase_seconds *parts, int n,
+                                 double most) {
+    const char *wrong = NULL;
     double sum = 0;
-    for (int i = 0; i < f->n_phases; i++)
-        sum += f->phases[i].seconds;
-    return outside("the sum of phase_seconds", sum, 0,
-                   f->works_late ? INFINITY : f->seconds + SECONDS_SLACK);
+    for (int i = 0; i < n && !wrong; i++) {
+        wrong = outside(parts[i].name, parts[i].seconds, 0, INFINITY);
+        sum += parts[i].seconds;
+    }
+    return wrong ? wrong : outside(what, sum, 0, most);
 }
 
-/* ---- records ---- */
-
 const char *ax_figures_of_step_wrong(const struct ax_step_figures *f, const char *const *measures) {
-    const struct {
-        const char *name;
-        double value, low, high;
-    } own[] = {
+    const struct limited own[] = {
         {"step", (double)f->step, 1, INFINITY},
         {"epoch", f->epoch, 0, INFINITY},
         {"grad_norm", f->grad_norm, 0, INFINITY},
@@ -127,35 +131,29 @@ const char *ax_figures_of_step_wrong(const struct ax_step_figures *f, const char
         {"memory of the largest rank", f->ranks.memory, 0, f->ranks.peak_memory + MEMORY_SLACK},
         {"slowest_seconds", f->ranks.slowest_seconds, 0, INFINITY},
     };
-    const char *wrong = NULL;
-    for (size_t i = 0; i < sizeof own / sizeof *own && !wrong; i++)
-        wrong = outside(own[i].name, own[i].value, own[i].low, own[i].high);
+    const double most = f->works_late ? INFINITY : f->seconds + SECONDS_SLACK;
+    const char *wrong = values_wrong(own, sizeof own / sizeof *own);
     if (!wrong)
-        wrong = seconds_wrong(f->phases, f->n_phases, f->works_late ? INFINITY : f->seconds);
-    if (!wrong)
-        wrong = phases_wrong(f);
-    if (!wrong)
-        wrong = seconds_wrong(f->ranks.waits, f->ranks.n_waits, INFINITY); /* another rank's step */
+        wrong = seconds_wrong("the sum of phase_seconds", f->phases, f->n_phases, most);
+    if (!wrong) /* other ranks' steps may be longer */
+        wrong = seconds_wrong("wait_seconds", f->ranks.waits, f->ranks.n_waits, INFINITY);
     if (!wrong)
         wrong = measures_wrong(measures, f->measures);
     return wrong || !f->figures ? wrong : figures_wrong(f->figures);
 }
 
 const char *ax_figures_of_eval_wrong(const struct ax_eval_result *r, const char *const *measures) {
-    if (r->seconds < 0)
-        return say("seconds", r->seconds, "less than", 0);
-    const char *wrong = figures_wrong(&r->figures);
-    if (wrong || ax_eval_is_of_rewards(r))
-        return wrong;
-    const struct {
-        const char *name;
-        double value, low, high;
-    } own[] = {
+    const struct limited seconds = {"seconds", r->seconds, 0, INFINITY};
+    const struct limited own[] = {
         {"accuracy", r->accuracy, 0, 1},
         {"trained tokens", (double)r->trained, 0, (double)r->tokens},
         {"correct tokens", (double)r->correct, 0, (double)r->trained},
     };
-    for (size_t i = 0; i < sizeof own / sizeof *own && !wrong; i++)
-        wrong = outside(own[i].name, own[i].value, own[i].low, own[i].high);
+    const char *wrong = values_wrong(&seconds, 1);
+    if (!wrong)
+        wrong = figures_wrong(&r->figures);
+    if (wrong || ax_eval_is_of_rewards(r))
+        return wrong;
+    wrong = values_wrong(own, sizeof own / sizeof *own);
     return wrong ? wrong : measures_wrong(measures, r->measures);
 }

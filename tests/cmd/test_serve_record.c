@@ -136,15 +136,18 @@ static bool is_of_the_moment(const char *key) {
     return strcmp(last, "id") == 0 || strcmp(last, "created") == 0;
 }
 
-static void put_object(struct ax_buf *out, const char *text, size_t len) {
+static void put_object(struct ax_buf *out, const char *text) {
     const char *key;
-    json_t *x, *v = json_loadb(text, len, JSON_ALLOW_NUL, NULL);
+    struct ax_buf masked = {0};
+    near_put_masked(&masked, text, model);
+    json_t *x, *v = json_loadb(masked.data, masked.len, JSON_ALLOW_NUL, NULL);
     if (!json_is_object(v))
-        fail_msg("not an object: %.*s", (int)len, text);
+        fail_msg("not an object: %s", text);
     assert_int_equal(ax_buf_puts(out, " "), AX_OK);
     json_object_foreach(v, key, x) near_put(out, key, x, is_of_the_moment);
     assert_int_equal(ax_buf_puts(out, "\n"), AX_OK);
     json_decref(v);
+    ax_buf_free(&masked);
 }
 
 static void answers_are_as_recorded(void **state) {
@@ -160,7 +163,7 @@ static void answers_are_as_recorded(void **state) {
         assert_int_equal(ax_buf_printf(&now, "%s %s: %d\n", requests[i].path,
                                        requests[i].body ? requests[i].body : "", status),
                          AX_OK);
-        put_object(&now, c.body.data, c.body.len);
+        put_object(&now, c.body.data);
         client_close(&c);
     }
     near_compare(RECORD, &now);
